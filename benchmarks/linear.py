@@ -1,0 +1,48 @@
+"""One decoding step's matrix products on the CPU: `F.linear` against the banded product of `headway.nn.linear`.
+
+    python benchmarks/linear.py
+
+Weights rotate among copies larger than the caches. "reading" is the sum of the same weights, the least that can be.
+"""
+
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+
+from headway.nn.linear import few_rows_linear
+
+SHAPES = {"qkv": (2304, 768), "out": (768, 768), "up": (3072, 768), "down": (768, 3072), "unembedding": (50257, 768)}
+
+
+def main() -> None:
+    threads = torch.get_num_threads()
+    print(f"GPT-2 small, float32, {threads} threads, torch {torch.__version__}; microseconds, median of 30\n")
+    print(f"{'product':12} {'rows':>4} {'F.linear':>9} {'banded':>9} {'reading':>9} {'ratio':>6}")
+    for name, shape in SHAPES.items():
+        copies = [torch.randn(shape) for _ in range(max(2, 4 * 10**8 // (4 * shape[0] * shape[1])))]
+        for rows in (1, 2, 4, 8):
+            x = torch.randn(rows, shape[1])
+            torch.testing.assert_close(
+                few_rows_linear(x, copies[0], None, threads), F.linear(x, copies[0]), rtol=1e-4, atol=1e-3
+            )
+            plain = timed(lambda w, x=x: F.linear(x, w), copies)
+            banded = timed(lambda w, x=x: few_rows_linear(x, w, None, threads), copies)
+            reading = timed(lambda w: w.sum(), copies)
+            print(f"{name:12} {rows:4} {plain:9.0f} {banded:9.0f} {reading:9.0f} {plain / banded:5.2f}×")
+
+
+def timed(function, copies: list[torch.Tensor]) -> float:
+    """Median microseconds of a call, each on another copy."""
+    seconds = []
+    with torch.inference_mode():
+        for i in range(33):
+            began = time.perf_counter()
+            function(copies[i % len(copies)])
+            seconds.append(time.perf_counter() - began)
+    return 1e6 * statistics.median(seconds[3:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The command line: `headway VERB …`, one file per verb, each a thin shell over a public function.
+
+Results go to stdout, progress to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 interrupted. Torch is imported
+inside the verbs that need it, so that `--help` is instant.
+"""
+
+import os
+import sys
+
+import typer
+
+from headway import __version__
+from headway.cli import demo, evaluate, generate, train
+from headway.errors import HeadwayError
+
+app = typer.Typer(
+    name="headway",
+    help="Build, train, look into and serve every model of the Transformer lectures.",
+    epilog="Begin with: headway demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich help costs more time than all the rest
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"headway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    pass
+
+
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("generate")(generate.generate)
+app.command("eval")(evaluate.evaluate)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run a command line; errors that are the user's to solve become one line on stderr and an exit code."""
+    try:
+        app(args=argv, prog_name="headway")
+    except HeadwayError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:  # `headway … | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except OSError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,109 @@
+"""headway demo"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.options import Json, print_json
+
+if TYPE_CHECKING:
+    from headway.models.base import LanguageModel
+
+PROMPT = "The "
+SAMPLE_TOKENS = 60
+
+
+def demo(
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: the next free runs/demo.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Train no longer than this. Default: as the recipe says.")
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Override a setting of the recipe.")] = None,
+    json: Json = False,
+) -> None:
+    """Train a small GPT on the documentation inside Python, and see what it learns.
+
+    About a minute on two cores. Shows a sample before and after, bits per byte on held-out text beside an n-gram
+    that counted the same tokens, and what to try next.
+
+    \b
+    Example:
+      headway demo --seconds 20
+    """
+    from headway.config import GPTConfig, NGramConfig, load_recipe
+    from headway.errors import ConfigError
+
+    overrides = [*(settings or []), *([f"train.max_seconds={seconds}"] if seconds is not None else [])]
+    recipe = load_recipe("demo", overrides)
+    if not isinstance(recipe.model, GPTConfig):
+        raise ConfigError("the demo trains a GPT; `headway train` takes the other families")
+
+    import torch
+
+    import headway
+    from headway.cli.display import TrainingDisplay, say
+    from headway.data import load_split
+    from headway.models import GPT, NGram
+    from headway.training.checkpoint import free_name
+
+    split = load_split(recipe.data)
+    seen: dict[str, Any] = {}
+
+    def look_before(model: "LanguageModel") -> None:
+        seen["sample_before"] = _sample(model)
+        seen["untrained"] = headway.evaluate(model, split.valid).bits_per_byte
+        say("training    Ctrl-C stops early and keeps what was learned")
+
+    with TrainingDisplay() as display:
+        place = out or free_name(Path("runs") / "demo")
+        result = headway.train(recipe, out=place, report=display.report, say=say, before=look_before)
+    model, tokenizer = result.model, result.model.tokenizer
+    assert isinstance(model, GPT)
+    assert tokenizer is not None
+    score = result.score or headway.evaluate(model, split.valid)
+    trigram = NGram(NGramConfig(vocab_size=tokenizer.vocab_size, order=3))
+    trigram.tokenizer = tokenizer
+    trigram.fit(torch.tensor(tokenizer.stream(split.train)))
+    counted = headway.evaluate(trigram, split.valid, context=model.config.context)
+    seen |= {"sample_after": _sample(model), "trigram": counted.bits_per_byte, "gpt": score.bits_per_byte}
+    if json:
+        facts = {"run": str(result.path), "steps": result.steps, "seconds": result.seconds, "n_params": model.n_params}
+        print_json({**facts, **seen})
+    else:
+        _print(seen, str(result.path), model.n_params, result.seconds)
+    if result.interrupted:
+        raise typer.Exit(130)
+
+
+def _sample(model: "LanguageModel") -> str:
+    import headway
+
+    tokens = headway.generate(model, PROMPT, max_new_tokens=SAMPLE_TOKENS, temperature=0.7, seed=1)
+    return PROMPT + "".join(token.text for token in tokens)
+
+
+def _print(seen: dict[str, Any], run: str, n_params: int, seconds: float) -> None:
+    def quoted(text: str) -> str:
+        return "\n".join(f"    {line}" for line in text.splitlines() if line.strip())
+
+    print(f"\nBefore training, it wrote:\n\n{quoted(seen['sample_before'])}")
+    print(f"\nAfter {seconds:.0f} seconds, it writes:\n\n{quoted(seen['sample_after'])}\n")
+    print("Bits per byte on text it has not seen (fewer is better; 8 is not knowing anything):\n")
+    rows = {
+        "GPT, untrained": seen["untrained"],
+        "trigram counts of the same tokens": seen["trigram"],
+        f"GPT, {n_params:,} parameters, trained": seen["gpt"],
+    }
+    for name, value in rows.items():
+        print(f"    {name:36} {value:6.3f}  {'█' * round(value * 5)}")
+    print(
+        f"""
+Next:
+
+    headway generate {run} "The statement"         more of it
+    headway eval {run}                             the numbers above, again
+    headway train demo --set data.path=FILE             the same on your own text
+    headway train --list                                other recipes
+"""
+    )

@@ -1,0 +1,59 @@
+"""headway eval"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.cli.options import Device, Dtype, Json, print_json
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")],
+    text: Annotated[
+        str | None,
+        typer.Argument(help="A text file, folder, glob or built-in corpus. Default: what the run held out."),
+    ] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: the model's context.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Windows at a time, at least 1.")] = 16,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = False,
+) -> None:
+    """Score a model on a text, in bits per byte and nats per token.
+
+    Windows are consecutive and do not overlap. Bits per byte can be compared across tokenizers and families.
+
+    \b
+    Examples:
+      headway eval runs/demo
+      headway eval runs/demo my.txt --json
+    """
+    for name, value in (("--context", context), ("--batch-size", batch_size)):
+        if value is not None and value < 1:
+            raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
+    from headway.config import load_recipe
+    from headway.data import load_documents, load_split
+
+    if text is not None:
+        documents, what = load_documents(text), text
+    elif (Path(model) / "recipe.toml").is_file():
+        data = load_recipe(Path(model)).data
+        documents, what = load_split(data).valid, f"{data.path}, the part held out"
+    else:
+        raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
+
+    import headway
+
+    loaded = headway.load(model, device=device, dtype=dtype)
+    score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
+    if json:
+        print_json({"model": model, "text": what, "n_params": loaded.n_params, **score.to_dict()})
+        return
+    print(f"model           {model}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
+    print(f"text            {what}: {score.n_bytes:,} bytes, {score.n_tokens:,} tokens")
+    print(f"windows         {score.context} tokens, consecutive, no overlap")
+    print(f"bits per byte   {score.bits_per_byte:.4f}")
+    print(f"nats per token  {score.nats_per_token:.4f}   (perplexity {score.perplexity:,.2f})")
+    if score.lost_bytes:
+        print(f"unknown         {score.lost_bytes:,} bytes lost in <unk>, charged at 8 bits each")

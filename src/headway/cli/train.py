@@ -1,0 +1,78 @@
+"""headway train"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.cli.options import Device, Json, print_json
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A shipped recipe by name, or a TOML file.", show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: --set train.steps=100. Repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder. Default: the next free runs/NAME.", show_default=False)
+    ] = None,
+    device: Device = "auto",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16; auto: bfloat16 on CUDA, else float32.")] = "auto",
+    show_list: Annotated[bool, typer.Option("--list", help="List the shipped recipes and exit.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model on a text, as a recipe says.
+
+    The run's folder gets the whole recipe, a log, and the model: a directory that transformers opens too. Ctrl-C
+    ends a run early and keeps what it has learned.
+
+    \b
+    Examples:
+      headway train demo --set train.steps=20
+      headway train demo --set data.path=my.txt --set model.n_layers=6 --out runs/mine
+    """
+    from headway.config import RECIPES, load_recipe
+
+    if show_list:
+        recipes = {file.stem: load_recipe(file).description for file in sorted(RECIPES.glob("*.toml"))}
+        print_json(recipes) if json else print("\n".join(f"{name:16} {text}" for name, text in recipes.items()))
+        return
+    if recipe is None:
+        raise typer.BadParameter("which recipe? `headway train --list` shows them", param_hint="RECIPE")
+    overrides = [*(settings or [])]
+    overrides += [f"train.device={device}"] if device != "auto" else []
+    overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
+    plan = load_recipe(recipe, overrides)
+
+    from headway.cli.display import TrainingDisplay, clock, say
+    from headway.training import train as run_training
+    from headway.training.checkpoint import free_name
+
+    place = out or free_name(Path("runs") / Path(recipe).stem)
+    with TrainingDisplay() as display:
+        result = run_training(plan, out=place, report=display.report, say=say)
+    if json:
+        print_json(
+            {
+                "run": str(result.path),
+                "checkpoint": str(result.checkpoint),
+                "steps": result.steps,
+                "seconds": result.seconds,
+                "train_tokens": result.n_tokens,
+                "interrupted": result.interrupted,
+                **(result.score.to_dict() if result.score else {}),
+            }
+        )
+    else:
+        if result.score:
+            print(
+                f"held-out text: {result.score.bits_per_byte:.4f} bits per byte, "
+                f"{result.score.nats_per_token:.4f} nats per token; {result.steps} steps in {clock(result.seconds)}"
+            )
+        print(f"saved: {result.checkpoint}")
+        print(f'try:   headway generate {result.path} "The"')
+    if result.interrupted:
+        say(f"interrupted after step {result.steps}; what was learned so far is saved")
+        raise typer.Exit(130)

@@ -1,0 +1,392 @@
+"""Configs: what a model, a tokenizer, a data source and a run are, as frozen values without torch.
+
+One route in, each stage overriding the one before it:
+
+    defaults → preset → TOML file → `--set train.steps=100`
+
+A key that does not exist is an error with a suggestion, never ignored. Fields left at `None` are derived
+from the others by `resolved()`, so that overriding `d_model` also moves the widths that follow from it.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomli_w
+
+from headway.errors import ConfigError, suggest
+
+Positions = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]
+Norm = Literal["layer", "rms"]
+NormOrder = Literal["pre", "post"]
+FeedForward = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
+
+if TYPE_CHECKING:
+    Derived = Any  # None until the config is `resolved()`, an int in the configs that models hold
+else:
+    Derived = int | None
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all configs: frozen and strict."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like the original."""
+        return build(type(self), {**msgspec.to_builtins(self), **changes})
+
+
+# ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StackConfig(Config, frozen=True, kw_only=True):
+    """What every Transformer stack has. The three families below give these their published defaults."""
+
+    vocab_size: int
+    context: int  # longest sequence with a position of its own; sinusoidal, rotary and ALiBi go past it
+    n_layers: int
+    n_heads: int
+    n_kv_heads: Derived = None  # heads of keys and values (grouped-query attention); None: n_heads
+    d_model: int
+    d_head: Derived = None  # width of one head; None: d_model / n_heads
+    d_ff: Derived = None  # None: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two
+    dropout: float = 0.1
+    positions: Positions = "learned"
+    rope_theta: float = 10_000.0
+    norm: Norm = "layer"
+    norm_order: NormOrder = "pre"
+    norm_eps: float = 1e-5
+    feed_forward: FeedForward = "gelu"
+    bias: bool = True  # on linear layers and LayerNorm
+    tie_embeddings: bool = True  # the unembedding is the embedding
+    scale_embeddings: bool = False  # multiply embeddings by √d_model (Vaswani et al. 2017, §3.4)
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "context", "n_heads", "n_kv_heads", "d_model", "d_head", "d_ff"):
+            _at_least(self, name, 1)
+        _at_least(self, "n_layers", 0)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout={self.dropout} is not a probability below 1; 0 turns it off")
+        for name in ("norm_eps", "rope_theta"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name}={getattr(self, name)} must be a positive number")
+        if self.d_head is None and self.d_model % self.n_heads:
+            below = self.d_model // self.n_heads * self.n_heads
+            raise ConfigError(
+                f"d_model={self.d_model} does not split into n_heads={self.n_heads} equal heads; "
+                f"nearest width below: {below or self.n_heads}, or give d_head"
+            )
+        if self.n_kv_heads and self.n_heads % self.n_kv_heads:
+            raise ConfigError(
+                f"n_kv_heads={self.n_kv_heads} does not divide n_heads={self.n_heads}: each key/value head "
+                f"serves the same number of query heads; possible: {_divisors(self.n_heads)}"
+            )
+        if self.positions == "rotary" and (width := self.d_head or self.d_model // self.n_heads) % 2:
+            raise ConfigError(f"rotary positions turn pairs of numbers, but d_head={width} is odd; use {width + 1}")
+
+    def resolved(self) -> Self:
+        """A copy with every `None` width filled in."""
+        d_ff = 4 * self.d_model if self.feed_forward != "swiglu" else _round_up(8 * self.d_model / 3, 8)
+        return msgspec.structs.replace(
+            self,
+            n_kv_heads=self.n_kv_heads or self.n_heads,
+            d_head=self.d_head or self.d_model // self.n_heads,
+            d_ff=self.d_ff or d_ff,
+        )
+
+
+class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="gpt"):
+    """A decoder. Defaults: GPT-2 small (Radford et al. 2019, §2.3 and Table 2, first row)."""
+
+    vocab_size: int = 50257
+    context: int = 1024
+    n_layers: int = 12
+    n_heads: int = 12
+    d_model: int = 768
+    feed_forward: FeedForward = "gelu-tanh"
+    bos_id: int | None = None  # the token every text begins with; see tokenizers/base.py for the rules
+    eos_id: int | None = None
+
+
+class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="bert"):
+    """An encoder. Defaults: BERT-base (Devlin et al. 2019, §3)."""
+
+    vocab_size: int = 30522
+    context: int = 512
+    n_layers: int = 12
+    n_heads: int = 12
+    d_model: int = 768
+    n_segments: int = 2
+    norm_order: NormOrder = "post"
+    norm_eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, "n_segments", 1)
+
+
+class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="transformer"):
+    """Encoder and decoder. Defaults: the base model of Vaswani et al. 2017, Table 3, one vocabulary for both sides."""
+
+    vocab_size: int = 37_000  # §5.1, "a shared source-target vocabulary of about 37000 tokens"
+    context: int = 512
+    n_layers: int = 6  # of each side, where the two fields below are not given
+    n_encoder_layers: Derived = None
+    n_decoder_layers: Derived = None
+    n_heads: int = 8
+    d_model: int = 512
+    positions: Positions = "sinusoidal"
+    norm_order: NormOrder = "post"
+    norm_eps: float = 1e-6  # the paper gives none; tensor2tensor's
+    feed_forward: FeedForward = "relu"
+    scale_embeddings: bool = True
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("n_encoder_layers", "n_decoder_layers"):
+            _at_least(self, name, 0)
+
+    def resolved(self) -> Self:
+        layers = {
+            name: self.n_layers if getattr(self, name) is None else getattr(self, name)
+            for name in ("n_encoder_layers", "n_decoder_layers")
+        }
+        return msgspec.structs.replace(super().resolved(), **layers)
+
+
+class NGramConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="ngram"):
+    """Counts of the last `order` tokens, interpolated down to the uniform distribution."""
+
+    vocab_size: int = 256
+    order: int = 3
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(self, "vocab_size", 1)
+        _at_least(self, "order", 1)
+
+
+ModelConfig = GPTConfig | BERTConfig | TransformerConfig | NGramConfig
+FAMILIES: dict[str, type[ModelConfig]] = {
+    "gpt": GPTConfig,
+    "bert": BERTConfig,
+    "transformer": TransformerConfig,
+    "ngram": NGramConfig,
+}
+
+
+def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
+    """The config of a family or preset by exact name, with overrides.
+
+    >>> model_config("gpt2", {"n_layers": 2}).n_layers
+    2
+    """
+    from headway.presets import PRESETS  # presets are made of the classes above
+
+    base = PRESETS[name] if name in PRESETS else FAMILIES[name]() if name in FAMILIES else None
+    if base is None:
+        names = [*FAMILIES, *PRESETS]
+        raise ConfigError(
+            f"no model family or preset named {name!r}."
+            + suggest(str(name), names, otherwise=f" Families: {', '.join(FAMILIES)}. Presets: {', '.join(PRESETS)}")
+        )
+    return build(type(base), {**msgspec.to_builtins(base), **(overrides or {})}, where="model")
+
+
+# ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TokenizerConfig(Config, frozen=True, kw_only=True):
+    kind: Literal["bpe", "char"] = "bpe"
+    vocab_size: int = 1024  # bpe only: characters are as many as the text has
+    path: str | None = None  # use this tokenizer.json instead of training one
+
+    def __post_init__(self) -> None:
+        _at_least(self, "vocab_size", 1)
+
+
+class DataConfig(Config, frozen=True, kw_only=True):
+    path: str = "pydocs"  # a built-in corpus by name, a file, a folder or a glob
+    root: str | None = None  # relative paths start here; None: $HEADWAY_DATA, then the working directory
+    valid: float = 0.1  # the share of the text held out
+
+    def __post_init__(self) -> None:
+        if not 0 < self.valid < 1:
+            raise ConfigError(f"data.valid={self.valid} is the share of text held out: between 0 and 1, such as 0.1")
+
+
+class TrainConfig(Config, frozen=True, kw_only=True):
+    """Optimisation. Defaults suit a small GPT on a CPU."""
+
+    steps: int = 1000
+    batch_size: int = 16
+    lr: float = 1e-3
+    min_lr: float = 0.0  # where the cosine ends
+    warmup_steps: int = 50
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    grad_clip: float = 1.0  # largest gradient norm; 0 turns clipping off
+    max_seconds: float | None = None  # stop, and end the schedule, after this long
+    seed: int = 1
+    device: str = "auto"  # "auto": CUDA where there is one
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # "auto": bfloat16 on CUDA, float32 elsewhere
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0), ("seed", 0)):
+            _at_least(self, name, least)
+        for name in ("lr", "min_lr", "weight_decay", "grad_clip"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be zero or more")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
+        if self.min_lr > self.lr:
+            raise ConfigError(f"train.min_lr={self.min_lr} is above train.lr={self.lr}; the schedule falls")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ConfigError(f"train.max_seconds={self.max_seconds} must be positive; leave it out for no limit")
+
+
+class EvalConfig(Config, frozen=True, kw_only=True):
+    every: int = 0  # steps between evaluations on held-out text; 0: only at the end
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        _at_least(self, "every", 0)
+        _at_least(self, "batch_size", 1)
+
+
+class Recipe(Config, frozen=True, kw_only=True):
+    """One run: everything needed to repeat it. On disk the `[model]` table may name a preset: `name = "gpt2"`."""
+
+    description: str = ""
+    model: ModelConfig = msgspec.field(default_factory=GPTConfig)
+    tokenizer: TokenizerConfig = msgspec.field(default_factory=TokenizerConfig)
+    data: DataConfig = msgspec.field(default_factory=DataConfig)
+    train: TrainConfig = msgspec.field(default_factory=TrainConfig)
+    eval: EvalConfig = msgspec.field(default_factory=EvalConfig)
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(_without_none(msgspec.to_builtins(self)))
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in a TOML file, or a shipped one by name, with `--set` overrides such as "train.steps=100"."""
+    file = find_recipe(path)
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not a TOML file: {error}") from None
+    for override in overrides:
+        _set(table, override)
+    return recipe_from_table(table)
+
+
+def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
+    model = table.get("model", {})
+    if not isinstance(model, Mapping):
+        raise ConfigError(f"model={model!r} is not a table; write model.name={model!r}")
+    model = dict(model)
+    name = model.pop("name", None)
+    family = model.pop("family", None)
+    config = model_config(name or family or "gpt", model)
+    if family and FAMILIES.get(family) is not type(config):
+        raise ConfigError(f"model.name={name!r} is not of model.family={family!r}; give one of the two")
+    return build(Recipe, {**table, "model": msgspec.to_builtins(config)})
+
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+def find_recipe(path: str | Path) -> Path:
+    """A TOML file, a run folder (its own recipe), or the name of a shipped recipe."""
+    file, shipped = Path(path), RECIPES / f"{path}.toml"
+    if (file / "recipe.toml").is_file():
+        return file / "recipe.toml"
+    if file.is_file():
+        return file
+    if shipped.is_file():
+        return shipped
+    names = [p.stem for p in sorted(RECIPES.glob("*.toml"))]
+    raise ConfigError(
+        f"no recipe {str(path)!r}: neither a TOML file nor a shipped recipe."
+        + suggest(str(path), names, otherwise=f" Shipped: {', '.join(names)}")
+    )
+
+
+# ── the way in ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+C = TypeVar("C", bound=Config)
+
+
+def build(kind: type[C], table: Mapping[str, Any], where: str = "") -> C:
+    """A config from plain values, with errors that name the key, the rule and the nearest key that exists."""
+    try:
+        return msgspec.convert(dict(table), kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), kind, table, where)) from None
+
+
+def _explain(message: str, kind: Any, table: Any, where: str) -> str:
+    """Say in our words what msgspec says in its own: "Expected `int`, got `str` - at `$.train.steps`"."""
+    text, _, location = message.partition(" - at `")
+    inner = [part for part in location.rstrip("`").removeprefix("$").split(".") if part]
+    path = ".".join(filter(None, [where, *inner]))
+    if not text.startswith(("Object contains", "Expected", "Invalid")):
+        return text  # a rule of our own, from a __post_init__
+    for part in inner:  # walk to the value that is wrong and the type it should have had
+        hint = get_type_hints(kind).get(part)
+        table = table.get(part) if isinstance(table, Mapping) else None
+        kind = FAMILIES[table["family"]] if hint == ModelConfig else hint
+    if unknown := re.search(r"unknown field `(.*)`", text):
+        names = list(kind.__struct_fields__)
+        key = ".".join(filter(None, [path, unknown[1]]))
+        return f"no setting {key!r}." + suggest(unknown[1], names, otherwise=f" There are: {', '.join(names)}")
+    if get_origin(kind) is Literal:
+        names = list(get_args(kind))
+        return f"{path}={table!r} is not one of {', '.join(map(repr, names))}." + suggest(str(table), names)
+    return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+
+
+def _set(table: dict[str, Any], override: str) -> None:
+    """Apply "a.b=value": the value as TOML reads it, or the text as it stands where TOML cannot."""
+    key, equals, raw = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"--set {override!r} is not of the form table.key=value, such as train.steps=100")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {override!r}: {part!r} is a value, not a table")
+    table[parts[-1]] = value
+
+
+def _at_least(config: Config, name: str, least: int) -> None:
+    value = getattr(config, name)
+    if value is not None and value < least:
+        raise ConfigError(f"{name}={value} must be at least {least}")
+
+
+def _divisors(n: int) -> str:
+    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
+
+
+def _round_up(value: float, multiple: int) -> int:
+    return int(-(-value // multiple) * multiple)
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a field at `None` is left out, and comes back as the default, `None`."""
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return value

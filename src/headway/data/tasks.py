@@ -1,0 +1,99 @@
+"""Generated tasks with exact answers: no data to find, no end to it, and right or wrong is never in doubt.
+
+`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. As a corpus for a
+language model, a pair is one line: the question, a tab, the answer.
+"""
+
+import datetime
+import random
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+WORDS += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _letters(rng: random.Random) -> str:
+    return "".join(rng.choices(LETTERS, k=rng.randint(1, 12)))
+
+
+def copy(rng: random.Random) -> tuple[str, str]:
+    word = _letters(rng)
+    return word, word
+
+
+def reverse(rng: random.Random) -> tuple[str, str]:
+    word = _letters(rng)
+    return word, word[::-1]
+
+
+def sort(rng: random.Random) -> tuple[str, str]:
+    word = _letters(rng)
+    return word, "".join(sorted(word))
+
+
+def dates(rng: random.Random) -> tuple[str, str]:
+    """ "3rd of March 1987" → "1987-03-03", and other ways to write a date."""
+    day = datetime.date(1900, 1, 1) + datetime.timedelta(days=rng.randrange(200 * 365))
+    month = day.strftime("%B")
+    suffix = "th" if 10 < day.day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
+    forms = (
+        f"{day.day}{suffix} of {month} {day.year}",
+        f"{month} {day.day}, {day.year}",
+        f"{day.day} {month[:3]} {day.year}",
+        f"{day.strftime('%A')}, {month} {day.day}{suffix}, {day.year}",
+    )
+    return rng.choice(forms), day.isoformat()
+
+
+def in_words(n: int) -> str:
+    """
+    >>> in_words(4027)
+    'four thousand twenty-seven'
+    """
+    if n < 20:
+        return WORDS[n]
+    if n < 100:
+        return TENS[n // 10] + (f"-{WORDS[n % 10]}" if n % 10 else "")
+    for size, name in ((1_000_000, "million"), (1000, "thousand"), (100, "hundred")):
+        if n >= size:
+            rest = n % size
+            return f"{in_words(n // size)} {name}" + (f" {in_words(rest)}" if rest else "")
+    raise AssertionError(n)
+
+
+def numbers(rng: random.Random) -> tuple[str, str]:
+    n = rng.randrange(10 ** rng.randint(1, 6))
+    return str(n), in_words(n)
+
+
+def arithmetic(rng: random.Random) -> tuple[str, str]:
+    a, b = (rng.randrange(10 ** rng.randint(1, 3)) for _ in range(2))
+    sign = rng.choice("+-*")
+    answer = {"+": a + b, "-": a - b, "*": a * b}[sign]
+    return f"{a}{sign}{b}", str(answer)
+
+
+TASKS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
+    "copy": copy,
+    "reverse": reverse,
+    "sort": sort,
+    "dates": dates,
+    "numbers": numbers,
+    "arithmetic": arithmetic,
+}
+
+
+def pairs(task: str, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """Questions and answers without end; the same for the same seed."""
+    rng = random.Random(f"{task} {seed}")
+    while True:
+        yield TASKS[task](rng)
+
+
+def task_text(task: str, *, n: int = 20_000, seed: int = 0) -> list[str]:
+    """A corpus of n pairs, one a line, in documents of 100 lines."""
+    lines = [f"{question}\t{answer}\n" for question, answer in islice(pairs(task, seed=seed), n)]
+    return ["".join(lines[i : i + 100]) for i in range(0, n, 100)]

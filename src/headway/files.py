@@ -1,0 +1,64 @@
+"""Writing to disk so that a reader never meets half a file: aside first, then renamed into place."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headway.errors import CheckpointError
+
+
+@contextmanager
+def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to fill; it takes the name `path`, whole and flushed to disk, when the block ends well.
+
+    If the block fails, or the power does, whatever was at `path` is still there.
+    """
+    path = Path(path)
+    if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
+        raise CheckpointError(
+            f"{path} is there already and would be lost; choose another place, or pass overwrite=True"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    aside.chmod(0o755)
+    try:
+        yield aside
+        for file in aside.rglob("*"):
+            _flush(file)
+        old = None
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent)) / path.name
+            path.rename(old)
+        aside.rename(path)
+        _flush(path.parent)
+        if old is not None:
+            shutil.rmtree(old.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Replace a file's content in one move."""
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,22 @@
+"""The models, one idea per file; `MODELS` is what there is."""
+
+from headway.models.base import LanguageModel, Model
+from headway.models.bert import BERT, MaskedLM
+from headway.models.gpt import GPT
+from headway.models.ngram import NGram
+from headway.models.storage import MODELS, create, find_model, load
+from headway.models.transformer import Transformer
+
+__all__ = [
+    "BERT",
+    "GPT",
+    "MODELS",
+    "LanguageModel",
+    "MaskedLM",
+    "Model",
+    "NGram",
+    "Transformer",
+    "create",
+    "find_model",
+    "load",
+]

@@ -1,0 +1,136 @@
+"""The contract every generative model keeps, be it an n-gram, an LSTM or a GPT.
+
+    logits        = model(ids, lengths=None)                  # (B, T, V), for training and scoring
+    state         = model.start(batch_size=B, capacity=None)
+    logits, state = model.step(ids, state, lengths=None)      # (B, T) in: a prompt is one step, a new token is one
+    state         = state.reorder(rows)                       # beams, finished rows
+
+Equal by test: `step` by `step` = `forward`; a batch = its rows one by one; padding changes nothing; a future token
+never changes a past logit. Sequence-to-sequence models take `source` and `source_mask` in `forward` and `start`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from headway.config import ModelConfig
+from headway.errors import CheckpointError, InputError
+from headway.nn.embedding import check_shape
+from headway.nn.masks import padding
+from headway.nn.state import State
+
+if TYPE_CHECKING:
+    from headway.tokenizers import Tokenizer
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """What samplers, search, evaluation and the engine ask of a model."""
+
+    config: Any
+    tokenizer: "Tokenizer | None"
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor: ...
+
+    def start(self, batch_size: int = 1, capacity: int | None = None) -> State: ...
+
+    def step(
+        self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, Any]: ...
+
+
+class Model(nn.Module):
+    """What all families share: a config, a tokenizer that may be absent, and a directory on disk."""
+
+    config: ModelConfig
+    tokenizer: "Tokenizer | None" = None
+
+    def init_weights(self) -> None:
+        """Fill the parameters as the paper says."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    @property
+    def n_params(self) -> int:
+        """Parameters, a tied matrix counted once."""
+        return sum(p.numel() for p in self.parameters())
+
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take these tensors as the parameters, without a copy. Every one must be there, of the right shape."""
+        own = self.state_dict()
+        for name, parameter in own.items():
+            if name not in tensors:
+                raise CheckpointError(f"the weights lack {name!r}")
+            if tensors[name].shape != parameter.shape:
+                shapes = f"{tuple(tensors[name].shape)}, not {tuple(parameter.shape)}"
+                raise CheckpointError(f"{name!r} has shape {shapes}: config.json and the weights do not agree")
+        if strange := [name for name in tensors if name not in own]:
+            raise CheckpointError(f"the weights hold {strange[0]!r}, which the model has not")
+        self.load_state_dict(dict(tensors), assign=True)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write a model directory that `headway.load` opens, and transformers where it knows the architecture."""
+        from headway.models.storage import save
+
+        return save(self, path, overwrite=overwrite)
+
+
+def language_model(model: object) -> LanguageModel:
+    """The model itself, if it predicts the next token."""
+    if not isinstance(model, LanguageModel):
+        raise InputError(
+            f"a {type(model).__name__} does not predict the next token, so it neither writes nor scores text; "
+            f"a gpt or an ngram does"
+        )
+    return model
+
+
+def blank_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Check `lengths` (B,) against `ids` (B, T) and put token 0 where there is padding, whatever was there.
+
+    Lengths that say "no padding" come back as None. Where they are on the host this costs nothing; on the device
+    nobody looks, since looking waits for it.
+    """
+    check_shape(ids)
+    if lengths is None:
+        return ids, None
+    lengths = torch.as_tensor(lengths)
+    if lengths.shape != ids.shape[:1]:
+        raise InputError(f"lengths of shape {tuple(lengths.shape)} for ids of shape {tuple(ids.shape)}: one per row")
+    if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
+        low, high = (int(bound) for bound in lengths.aminmax()) if lengths.numel() else (0, 0)
+        if low < 0 or high > ids.shape[1]:
+            raise InputError(f"lengths from {low} to {high} for rows of {ids.shape[1]} tokens: from 0 to that many")
+        if low == ids.shape[1]:
+            return ids, None
+    lengths = lengths.to(ids.device, torch.long)
+    return ids.masked_fill(~padding(lengths, ids.shape[1]), 0), lengths
+
+
+def last_real(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, T, D) → (B, 1, D): each row's last real position."""
+    if lengths is None:
+        return x[:, -1:]
+    index = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, x.shape[-1])
+    return x.gather(1, index)
+
+
+def check_context(n_tokens: int, limit: int | None, positions: str) -> None:
+    if limit is not None and n_tokens > limit:
+        raise InputError(
+            f"{n_tokens} tokens are longer than the context of {limit}, where {positions} positions end: shorten the "
+            f"text, or build the model with positions that extend (sinusoidal, rotary, alibi)"
+        )

@@ -1,0 +1,92 @@
+"""BERT: an encoder in which every token looks at every other (Devlin et al. 2019).
+
+    h₀ = norm(embed(ids) + positions + segment)       segment: first or second sentence
+    h_l = block_l(h_{l−1})
+    pooled = tanh(h_L[CLS] W + b)                     the first token stands for the whole text
+
+`BERT` is the encoder with its pooler; heads are added apart. `MaskedLM` guesses the tokens behind [MASK].
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import BERTConfig
+from headway.errors import InputError
+from headway.models.base import Model, check_context
+from headway.models.stack import make_blocks, make_final_norm, make_norm, make_positions
+from headway.nn import Embedding, Look
+from headway.nn.init import truncated_normal
+
+
+class BERT(Model):
+    config: BERTConfig
+
+    def __init__(self, config: BERTConfig):
+        super().__init__()
+        self.config = c = config.resolved()
+        self.embedding = Embedding(c.vocab_size, c.d_model, scale=c.scale_embeddings)
+        self.positions = make_positions(c, is_causal=False)
+        self.segments = nn.Parameter(torch.empty(c.n_segments, c.d_model))
+        self.embedding_norm = make_norm(c)()
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = make_blocks(c, c.n_layers, attention_dropout=c.dropout)
+        self.norm = make_final_norm(c)
+        self.pooler = nn.Linear(c.d_model, c.d_model)
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Truncated normal of 0.02: the paper gives none, its released code does."""
+        truncated_normal(self, std=0.02)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """ids (B, T); mask (B, T), True = a real token; segments (B, T), by default all the first. → (B, T, D)."""
+        check_context(ids.shape[-1], self.positions.limit, self.config.positions)
+        check_mask(ids, mask, "mask")
+        ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
+        pos = torch.arange(ids.shape[-1], device=ids.device)[None]
+        look = Look(
+            mask=None if mask is None else mask[:, None, None],
+            bias=self.positions.bias(pos, pos),
+            inside=self.positions.inside(pos),
+        )
+        x = self.positions.embed(self.embedding(ids), pos)
+        x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
+        x = self.dropout(self.embedding_norm(x))
+        for block in self.blocks:
+            x = block(x, look)
+        return self.norm(x)
+
+    def pool(self, hidden: Tensor) -> Tensor:
+        """hidden (B, T, D) → one vector per text (B, D), from its first token, [CLS]."""
+        return torch.tanh(self.pooler(hidden[:, 0]))
+
+
+class MaskedLM(Model):
+    """The masked-LM head: dense, activation, norm, then the embedding matrix and a bias (Devlin et al. 2019, §3.1)."""
+
+    def __init__(self, encoder: BERT):
+        super().__init__()
+        self.encoder, self.config = encoder, encoder.config
+        c = encoder.config
+        self.dense = nn.Linear(c.d_model, c.d_model)
+        self.norm = nn.LayerNorm(c.d_model, eps=c.norm_eps)
+        self.output = None if c.tie_embeddings else nn.Parameter(torch.empty(c.vocab_size, c.d_model))
+        self.bias = nn.Parameter(torch.empty(c.vocab_size))
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        truncated_normal(self, std=0.02)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Logits (B, T, V) for every position."""
+        x = self.norm(F.gelu(self.dense(self.encoder(ids, mask, segments))))
+        return F.linear(x, self.encoder.embedding.weight if self.output is None else self.output, self.bias)
+
+
+def check_mask(ids: Tensor, mask: Tensor | None, name: str) -> None:
+    if mask is not None and (mask.shape != ids.shape or mask.dtype != torch.bool):
+        raise InputError(
+            f"{name} of shape {tuple(mask.shape)} and type {mask.dtype} for ids of shape {tuple(ids.shape)}: "
+            f"one boolean per token, True = may be looked at; use {name}.bool()"
+        )

@@ -1,0 +1,83 @@
+"""GPT: a stack of decoder blocks that predicts the next token (Radford et al. 2018, 2019; Brown et al. 2020).
+
+    h₀ = embed(ids) + positions
+    h_l = block_l(h_{l−1}),  l = 1 … L        every token looks at itself and those before it
+    logits = norm(h_L) Wᵀ                     W: the embedding, or a matrix of its own
+
+Parts are chosen by config, so Llama is this file too: rotary positions, RMSNorm, SwiGLU, grouped queries, no biases.
+With the norm after the residual (GPT-1) each block ends normalised, and there is no final norm.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from headway.config import GPTConfig
+from headway.models.base import Model, blank_padding, check_context, last_real
+from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
+from headway.nn import Embedding, KVCache, Look
+from headway.nn.init import normal
+
+
+class GPT(Model):
+    config: GPTConfig
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.config = c = config.resolved()
+        self.embedding = Embedding(c.vocab_size, c.d_model, scale=c.scale_embeddings, tied=c.tie_embeddings)
+        self.positions = make_positions(c, is_causal=True)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = make_blocks(c, c.n_layers, attention_dropout=c.dropout)
+        self.norm = make_final_norm(c)
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """N(0, 0.02) everywhere (Radford et al. 2018, §4.1); before the residual is added, divided by √(number of
+        residual layers) where the norm comes first (Radford et al. 2019, §2.3)."""
+        normal(self, std=0.02)
+        if self.config.norm_order == "pre":
+            for block in self.blocks:
+                for projection in (block.attention.out, block.feed_forward.down):
+                    nn.init.normal_(projection.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+
+    def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """ids (B, T), right-padded where `lengths` (B,) is given → logits (B, T, V)."""
+        return self.embedding.unembed(self.hidden(ids, lengths))
+
+    def hidden(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The vectors (B, T, D) that are turned into logits. Padding comes last, so causality alone hides it."""
+        ids, _ = blank_padding(ids, lengths)
+        check_context(ids.shape[-1], self.positions.limit, self.config.positions)
+        pos = torch.arange(ids.shape[-1], device=ids.device)[None]
+        look = Look(causal=True, bias=self.positions.bias(pos, pos), inside=self.positions.inside(pos))
+        x = self.dropout(self.positions.embed(self.embedding(ids), pos))
+        for block in self.blocks:
+            x = block(x, look)
+        return self.norm(x)
+
+    def start(self, batch_size: int = 1, capacity: int | None = None) -> KVCache:
+        """An empty cache for so many rows; `capacity` positions each, by default the context."""
+        return start_cache(self, self.positions, self.config.n_layers, batch_size, capacity)
+
+    def step(
+        self, ids: Tensor, state: KVCache, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, KVCache]:
+        """Logits after each of the new tokens (B, T), or with `last` after each row's last: (B, T or 1, V)."""
+        ids, lengths = blank_padding(ids, lengths)
+        check_rows(ids, state.batch_size)
+        step = state.extend(ids.shape[1], lengths)
+        key_pos = torch.arange(step.n_slots, device=ids.device)[None]
+        look = Look(
+            causal=step.mask is None,
+            mask=step.mask,
+            bias=self.positions.bias(step.pos, key_pos),
+            inside=self.positions.inside(step.pos),
+        )
+        x = self.dropout(self.positions.embed(self.embedding(ids), step.pos))
+        for i, block in enumerate(self.blocks):
+            x = block(x, look, step.layer(i))
+        if last:
+            x = last_real(x, lengths)
+        return self.embedding.unembed(self.norm(x)), step.after()

@@ -1,0 +1,77 @@
+"""From a config to the parts of a stack: where the three Transformer families, and only they, read the same fields."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from headway.config import StackConfig
+from headway.errors import InputError
+from headway.models.base import Model, check_context
+from headway.nn import Block, Blocks, CrossAttention, KVCache, Positions, SelfAttention, feed_forward, norm, positions
+
+
+def make_norm(c: StackConfig) -> Callable[[], nn.Module]:
+    return partial(norm, c.norm, c.d_model, eps=c.norm_eps, bias=c.bias)
+
+
+def make_final_norm(c: StackConfig) -> nn.Module:
+    """Pre-norm blocks add to a stream that nobody normalised; post-norm blocks end normalised."""
+    return make_norm(c)() if c.norm_order == "pre" else nn.Identity()
+
+
+def make_positions(c: StackConfig, *, is_causal: bool) -> Positions:
+    return positions(
+        c.positions,
+        context=c.context,
+        d_model=c.d_model,
+        d_head=c.d_head,
+        n_heads=c.n_heads,
+        theta=c.rope_theta,
+        is_causal=is_causal,
+    )
+
+
+def make_blocks(c: StackConfig, n_layers: int, *, attention_dropout: float, cross: bool = False) -> Blocks:
+    """`attention_dropout` falls on the attention weights: GPT and BERT have it, the 2017 paper does not."""
+    heads: dict[str, Any] = {"d_head": c.d_head, "n_kv_heads": c.n_kv_heads}
+    heads |= {"bias": c.bias, "dropout": attention_dropout}
+    return Blocks(
+        Block(
+            SelfAttention(c.d_model, c.n_heads, **heads),
+            feed_forward(c.feed_forward, c.d_model, c.d_ff, bias=c.bias),
+            make_norm(c),
+            norm_order=c.norm_order,
+            dropout=c.dropout,
+            cross_attention=CrossAttention(c.d_model, c.n_heads, **heads) if cross else None,
+        )
+        for _ in range(n_layers)
+    )
+
+
+def start_cache(model: Model, place: Positions, n_layers: int, batch_size: int, capacity: int | None) -> KVCache:
+    """The empty KV cache of a decoder: fixed at `capacity`, or begun at the context and growing as positions allow."""
+    c = model.config
+    assert isinstance(c, StackConfig)
+    if batch_size < 0 or (capacity is not None and capacity < 1):
+        raise InputError(f"start(batch_size={batch_size}, capacity={capacity}): rows from 0, positions from 1")
+    check_context(capacity or 0, place.limit, c.positions)
+    return KVCache.empty(
+        n_layers,
+        batch_size,
+        c.n_kv_heads,
+        capacity or c.context,
+        c.d_head,
+        limit=capacity or place.limit,
+        dtype=model.dtype,
+        device=model.device,
+    )
+
+
+def check_rows(ids: Tensor, n_rows: int) -> None:
+    if ids.shape[0] != n_rows:
+        raise InputError(
+            f"ids of shape {tuple(ids.shape)} for a state of {n_rows} rows: "
+            f"begin with start(batch_size={ids.shape[0]}), or reorder the state"
+        )

@@ -1,0 +1,231 @@
+"""A model on disk is a transformers directory: `config.json`, `model.safetensors`, and the tokenizer's files.
+
+Where transformers knows the architecture (layouts.py) the directory loads there unchanged, and theirs loads here.
+Where it does not, `model_type` is `headway-…`, `config.json` holds our config and the tensors keep our names.
+Nothing is ever unpickled.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from headway import __version__
+from headway.config import FAMILIES, BERTConfig, ModelConfig, StackConfig, build
+from headway.errors import CheckpointError, ConfigError, InputError
+from headway.files import new_directory
+from headway.models.base import Model
+from headway.models.bert import BERT, MaskedLM
+from headway.models.gpt import GPT
+from headway.models.layouts import LAYOUTS, Layout
+from headway.models.ngram import NGram
+from headway.models.transformer import Transformer
+from headway.tokenizers import load_tokenizer
+
+MODELS: dict[str, type[Model]] = {"gpt": GPT, "bert": BERT, "transformer": Transformer, "ngram": NGram}
+
+
+# Model class by name, as in LAYOUTS → from a config to the model.
+_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "MaskedLM": lambda c: MaskedLM(BERT(c))}
+
+
+def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
+    with new_directory(path, overwrite=overwrite) as folder:
+        write_model(model, folder)
+    return Path(path)
+
+
+def write_model(model: Model, folder: Path) -> None:
+    """Write the files of a model into a folder that exists."""
+    config = model.config
+    tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()}
+    for layout in LAYOUTS.get(type(model).__name__, ()):
+        if fields := layout.write_config(config):
+            tensors = layout.to_theirs(config, tensors)
+            document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
+            break
+    else:
+        if isinstance(model, MaskedLM):
+            raise ConfigError(
+                "a masked-LM head on an encoder that is not BERT's cannot be saved yet; save model.encoder"
+            )
+        table = msgspec.to_builtins(config)
+        document = {"model_type": f"headway-{table['family']}", "architectures": [type(model).__name__], **table}
+    document["dtype"] = str(model.dtype).removeprefix("torch.")
+    document["headway_version"] = __version__
+    (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    # Contiguous copies: safetensors refuses tensors that share memory.
+    save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    if not isinstance(config, BERTConfig):
+        ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
+        (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+    if model.tokenizer is not None:
+        model.tokenizer.save(folder)
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None) -> Model:
+    """The model in a directory, or in a run (its best checkpoint), ready to use, with its `.tokenizer` if there is one.
+
+    `dtype` defaults to that of the file. `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
+    """
+    folder = find_model(path)
+    document = read_json(folder / "config.json")
+    model, layout = _from_config(document, folder)
+    tensors = read_tensors(folder)
+    try:
+        if layout is not None:
+            assert isinstance(model.config, StackConfig)
+            tensors = layout.to_ours(model.config, tensors, model.state_dict())
+        model.load_weights(tensors)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    model.tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
+    _check_tokenizer(model, folder)
+    return model.to(parse_device(device), parse_dtype(dtype)).eval()
+
+
+def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layout | None]:
+    """An empty model (on the meta device) as config.json describes it, and the layout of its files."""
+    kind = str(document.get("model_type"))
+    file = folder / "config.json"
+    try:
+        with torch.device("meta"):
+            if kind.startswith("headway-"):
+                family = kind.removeprefix("headway-")
+                if family not in MODELS:
+                    raise CheckpointError(
+                        f"{file}: no family {family!r} in this version; there are {', '.join(MODELS)}"
+                    )
+                known = {*FAMILIES[family].__struct_fields__, "family"}
+                config = build(FAMILIES[family], {k: v for k, v in document.items() if k in known})
+                return MODELS[family](config), None
+            found = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
+            if not found:
+                types = sorted({layout.model_type for ls in LAYOUTS.values() for layout in ls})
+                raise CheckpointError(f"{file}: model_type={kind!r} is not supported; there are {', '.join(types)}")
+            wants = document.get("architectures") or []
+            name, layout = next((f for f in found if f[1].architecture in wants), found[0])
+            return _MAKERS[name](layout.read_config(document)), layout
+    except KeyError as error:
+        raise CheckpointError(f"{file} lacks {error.args[0]!r}, which a {kind} model needs") from None
+    except (ConfigError, TypeError) as error:
+        raise CheckpointError(f"{file}: {error}") from None
+
+
+def _check_tokenizer(model: Model, folder: Path) -> None:
+    if model.tokenizer is not None and model.tokenizer.vocab_size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model {model.config.vocab_size}; "
+            f"do both files belong together?"
+        )
+
+
+def create(
+    name: str | ModelConfig,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    **overrides: Any,
+) -> Model:
+    """A new model of a family or preset, with random weights from torch's generator.
+
+    >>> create("gpt2", n_layers=2, device="meta").n_params
+    53559552
+    """
+    from headway.config import model_config
+
+    config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
+    family = type(config).__struct_config__.tag
+    with torch.device("meta"):  # nothing is allocated or filled twice
+        model = MODELS[str(family)](config)
+    model.to(parse_dtype(dtype))
+    if str(device) != "meta":
+        model.to_empty(device=parse_device(device))
+        model.init_weights()
+    return model
+
+
+def find_model(path: str | Path) -> Path:
+    """The folder of a model: the path itself, or a run's best checkpoint, by bits per byte on held-out text."""
+    path = Path(path)
+    if (path / "config.json").is_file():
+        return path
+    checkpoints = [c for c in (path / "checkpoints").glob("step-*") if (c / "config.json").is_file()]
+    if checkpoints:
+        return min(checkpoints, key=_merit)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is no model: it has neither config.json nor checkpoints/step-N")
+    from headway.presets import PRESETS
+
+    hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
+    raise CheckpointError(f"no model at {path}: give a model directory or a run such as runs/demo{hint}")
+
+
+def _merit(checkpoint: Path) -> tuple[float, int]:
+    step = int(checkpoint.name.removeprefix("step-"))
+    try:
+        score = json.loads((checkpoint / "training.json").read_text(encoding="utf-8")).get("bits_per_byte")
+    except (OSError, ValueError):
+        score = None
+    return (float("inf") if score is None else score, -step)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise CheckpointError(f"{file} holds no JSON object")
+    return document
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of `model.safetensors`, or of the shards that its index names."""
+    index = folder / "model.safetensors.index.json"
+    names = sorted(set(read_json(index).get("weight_map", {}).values())) if index.is_file() else ["model.safetensors"]
+    tensors: dict[str, Tensor] = {}
+    for file in (folder / Path(name).name for name in names):
+        try:
+            with safe_open(file, framework="pt") as source:
+                tensors.update((name, source.get_tensor(name)) for name in source.keys())  # noqa: SIM118
+        except FileNotFoundError:
+            other = next((f.name for f in folder.glob("*.bin")), None)
+            hint = f" ({other} is pickled code, which Headway never opens: convert it to safetensors)" if other else ""
+            raise CheckpointError(f"{file} is missing{hint}") from None
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{file} is damaged or no safetensors file ({error}); {file.stat().st_size:,} bytes: copy it again, "
+                f"or use an earlier checkpoint"
+            ) from None
+    return tensors
+
+
+def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+    if dtype == "auto":
+        return None
+    if dtype not in known:
+        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(known)}")
+    return known[dtype]
+
+
+def parse_device(device: str | torch.device) -> torch.device:
+    """A device by name; "auto" is CUDA where there is one."""
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise ConfigError(f"device={device!r} is no device; try cpu, cuda or cuda:1") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device={str(device)!r}: this PyTorch sees no CUDA device; use --device cpu")
+    return place

@@ -1,0 +1,182 @@
+"""The Transformer: an encoder reads the source, a decoder writes the target (Vaswani et al. 2017, Figure 1).
+
+    memory = encode(source)                         every source token looks at every other
+    logits = decode(ids, memory)                    each target token looks back at itself and those before it,
+                                                    then at the whole source
+
+One embedding serves source, target and the output (§3.4). Positions are of the kind the config names, on each side;
+cross-attention carries none. The keys and values of the source are computed once, in `start`.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from headway.config import TransformerConfig
+from headway.errors import InputError
+from headway.models.base import Model, blank_padding, check_context, last_real
+from headway.models.bert import check_mask
+from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
+from headway.nn import Embedding, KVCache, Look
+from headway.nn.init import xavier
+from headway.nn.state import Extension
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the decoder sees of the source: per layer keys and values (L, B, G, S, K), and the mask (B, S) or None."""
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor | None
+
+    def layer(self, i: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.keys[i], self.values[i], None if self.mask is None else self.mask[:, None, None]
+
+    def reorder(self, rows: Tensor) -> "Source":
+        mask = None if self.mask is None else self.mask[rows]
+        return Source(self.keys.index_select(1, rows), self.values.index_select(1, rows), mask)
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """The decoder's cache, which grows, and the source's, which does not (and which nobody writes to)."""
+
+    cache: KVCache
+    source: Source
+
+    @property
+    def length(self) -> Tensor:
+        return self.cache.length
+
+    @property
+    def nbytes(self) -> int:
+        return self.cache.nbytes + self.source.keys.nbytes + self.source.values.nbytes
+
+    def reorder(self, rows: Tensor) -> "TransformerState":
+        rows = torch.as_tensor(rows, device=self.length.device)
+        return TransformerState(self.cache.reorder(rows), self.source.reorder(rows))
+
+    def copy(self) -> "TransformerState":
+        return replace(self, cache=self.cache.copy())
+
+
+class Encoder(nn.Module):
+    def __init__(self, c: TransformerConfig):
+        super().__init__()
+        self.positions = make_positions(c, is_causal=False)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = make_blocks(c, c.n_encoder_layers, attention_dropout=0.0)
+        self.norm = make_final_norm(c)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:  # (B, S, D), mask (B, S)
+        pos = torch.arange(x.shape[1], device=x.device)[None]
+        look = Look(
+            mask=None if mask is None else mask[:, None, None],
+            bias=self.positions.bias(pos, pos),
+            inside=self.positions.inside(pos),
+        )
+        x = self.dropout(self.positions.embed(x, pos))
+        for block in self.blocks:
+            x = block(x, look)
+        return self.norm(x)
+
+
+class Decoder(nn.Module):
+    def __init__(self, c: TransformerConfig):
+        super().__init__()
+        self.positions = make_positions(c, is_causal=True)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = make_blocks(c, c.n_decoder_layers, attention_dropout=0.0, cross=True)
+        self.norm = make_final_norm(c)
+
+    def project(self, memory: Tensor, mask: Tensor | None) -> Source:
+        """The keys and values of every layer's cross-attention."""
+        pairs = [block.cross_attention.project(memory) for block in self.blocks]
+        if not pairs:  # no decoder layer, nothing to look with
+            return Source(memory.new_empty(0, memory.shape[0]), memory.new_empty(0, memory.shape[0]), mask)
+        keys, values = zip(*pairs, strict=True)
+        return Source(torch.stack(keys), torch.stack(values), mask)
+
+    def forward(self, x: Tensor, source: Source, step: Extension | None = None) -> Tensor:  # (B, T, D)
+        if step is None:
+            pos = key_pos = torch.arange(x.shape[1], device=x.device)[None]
+            mask = None
+        else:
+            pos, mask = step.pos, step.mask
+            key_pos = torch.arange(step.n_slots, device=x.device)[None]
+        place = self.positions
+        look = Look(causal=mask is None, mask=mask, bias=place.bias(pos, key_pos), inside=place.inside(pos))
+        x = self.dropout(place.embed(x, pos))
+        for i, block in enumerate(self.blocks):
+            x = block(x, look, None if step is None else step.layer(i), source.layer(i))
+        return x
+
+
+class Transformer(Model):
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = c = config.resolved()
+        self.embedding = Embedding(c.vocab_size, c.d_model, scale=c.scale_embeddings, tied=c.tie_embeddings)
+        self.encoder = Encoder(c)
+        self.decoder = Decoder(c)
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Xavier-uniform matrices; the paper gives none, the authors' tensor2tensor does. Embeddings are
+        N(0, 1/D), so that √D times them (§3.4) has the size of the positions added to them."""
+        xavier(self)
+        nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5)
+        for side in (self.encoder, self.decoder):
+            for table in side.positions.parameters():
+                nn.init.normal_(table, std=0.02)
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """source (B, S), source_mask (B, S) True = a real token → (B, S, D)."""
+        check_context(source.shape[-1], self.encoder.positions.limit, self.config.positions)
+        check_mask(source, source_mask, "source_mask")
+        if source_mask is not None:
+            source = source.masked_fill(~source_mask, 0)  # padding may hold anything
+        return self.encoder(self.embedding(source), source_mask)
+
+    def forward(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
+        ids, _ = blank_padding(ids, lengths)
+        check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
+        check_rows(ids, source.shape[0])
+        seen = self.decoder.project(self.encode(source, source_mask), source_mask)
+        return self.embedding.unembed(self.decoder.norm(self.decoder(self.embedding(ids), seen)))
+
+    def start(
+        self,
+        batch_size: int | None = None,
+        capacity: int | None = None,
+        *,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> TransformerState:
+        """Read the source (B, S) and be ready to write its targets, `capacity` tokens each (default: the context)."""
+        if source is None:
+            raise InputError("an encoder-decoder writes from a source: start(source=ids, source_mask=…)")
+        if batch_size is not None and batch_size != source.shape[0]:
+            raise InputError(f"batch_size={batch_size} for a source of {source.shape[0]} rows; leave batch_size out")
+        seen = self.decoder.project(self.encode(source, source_mask), source_mask)
+        place, n_layers = self.decoder.positions, self.config.n_decoder_layers
+        return TransformerState(start_cache(self, place, n_layers, source.shape[0], capacity), seen)
+
+    def step(
+        self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, TransformerState]:
+        """Logits after each of the new target tokens (B, T), or with `last` after each row's last."""
+        ids, lengths = blank_padding(ids, lengths)
+        check_rows(ids, state.cache.batch_size)
+        step = state.cache.extend(ids.shape[1], lengths)
+        x = self.decoder(self.embedding(ids), state.source, step)
+        if last:
+            x = last_real(x, lengths)
+        return self.embedding.unembed(self.decoder.norm(x)), replace(state, cache=step.after())

@@ -1,0 +1,47 @@
+"""The parts of a Transformer: plain numbers in, tensors out. Models in `headway.models` are made of these.
+
+One alphabet for shapes, everywhere:
+`B` batch · `T` target/query positions · `S` source/key positions · `D` model width · `H` heads · `G` key/value
+heads · `K` width of one head · `F` feed-forward width · `V` vocabulary · `L` layers
+"""
+
+from headway.nn.attention import (
+    ATTENTIONS,
+    CrossAttention,
+    Look,
+    SelfAttention,
+    attention,
+    fast_attention,
+    flex_attention,
+    use_attention,
+)
+from headway.nn.block import Block, Blocks
+from headway.nn.embedding import Embedding
+from headway.nn.feedforward import FeedForward, GatedFeedForward, feed_forward
+from headway.nn.norm import LayerNorm, RMSNorm, norm
+from headway.nn.positions import Positions, positions
+from headway.nn.state import KVCache, State
+
+__all__ = [
+    "ATTENTIONS",
+    "Block",
+    "Blocks",
+    "CrossAttention",
+    "Embedding",
+    "FeedForward",
+    "GatedFeedForward",
+    "KVCache",
+    "LayerNorm",
+    "Look",
+    "Positions",
+    "RMSNorm",
+    "SelfAttention",
+    "State",
+    "attention",
+    "fast_attention",
+    "feed_forward",
+    "flex_attention",
+    "norm",
+    "positions",
+    "use_attention",
+]

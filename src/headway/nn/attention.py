@@ -1,0 +1,270 @@
+"""Attention, as the lectures write it, and the same at speed.
+
+    Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V                             Vaswani et al. 2017, eq. 1
+
+`attention` is the definition: it makes the whole (T × S) matrix of weights, and returns it. `fast_attention` is the
+same function on PyTorch's fused kernels, which never hold that matrix; `flex_attention` a third form for GPUs. All
+three have one signature, so a model takes any of them (`use_attention`), and tests compare them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.nn import masks
+from headway.nn.linear import Linear
+from headway.nn.positions import Inside
+from headway.nn.state import LayerCache
+
+
+class Attend(Protocol):
+    """q (B, H, T, K);  k, v (B, G, S, K), each of the G heads serving H/G query heads;
+    mask, True = may be looked at, and bias, added to the scores, broadcast to (B, H, T, S);
+    causal: the queries are the last T of the S positions and see nothing after themselves.
+    Returns the result (B, H, T, K) and the weights (B, H, T, S), or None where they were never made.
+    """
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, Tensor | None]: ...
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention, written for the eye. See `Attend` for the arguments."""
+    k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
+    if bias is not None:
+        scores = scores + bias
+    mask = _with_causal(mask, causal, scores)
+    if mask is not None:
+        blind = ~mask.any(dim=-1, keepdim=True)  # a query with nothing to look at: 0, where softmax would be 0/0
+        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind, 0.0)
+    weights = scores.softmax(dim=-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return F.dropout(weights, dropout) @ v, weights
+
+
+def fast_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> tuple[Tensor, None]:
+    """The same on `F.scaled_dot_product_attention`: memory in T + S, not T · S, unless a mask or bias is given."""
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    is_causal = causal and n_queries == n_keys and mask is None and bias is None  # the kernel's own: no mask to read
+    if n_queries == 1:
+        causal = False  # the newest position may look at everything
+    if q.shape[1] != k.shape[1] and n_queries == 1 and mask is None and bias is None:
+        # One token after a cache, grouped queries: the queries of a group look at the same keys, so treat them as
+        # the "positions" of that head. No copy of the cache is made.
+        y = F.scaled_dot_product_attention(q.reshape(q.shape[0], k.shape[1], -1, q.shape[3]), k, v, dropout_p=dropout)
+        return y.reshape(q.shape), None
+    if not is_causal:
+        mask = _with_causal(mask, causal, q, n_keys)
+    if bias is not None:
+        bias = bias.to(q.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+    y = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return y, None
+
+
+def flex_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> tuple[Tensor, None]:
+    """The same on FlexAttention: the bias is read inside the kernel, blocks that the mask empties are skipped.
+
+    For a GPU: there is no backward on the CPU. Dropout of the weights is not offered by that kernel, so a call
+    that asks for it goes to `fast_attention`.
+    """
+    if dropout or not q.is_cuda:
+        return fast_attention(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout)
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    offset = n_keys - n_queries
+    looks = None if mask is None else mask.expand(q.shape[0], mask.shape[1], n_queries, n_keys)
+    added = None if bias is None else bias.expand(bias.shape[0], q.shape[1], n_queries, n_keys)
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        return score if added is None else score + added[b if added.shape[0] > 1 else 0, h, t, s]
+
+    def mask_mod(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        may = (s <= t + offset) if causal else (s >= 0)
+        return may if looks is None else may & looks[b, h if looks.shape[1] > 1 else 0, t, s]
+
+    kernel, make_mask = _flex()
+    rows = None if looks is None else q.shape[0]
+    heads = None if looks is None or looks.shape[1] == 1 else q.shape[1]
+    blocks = (
+        make_mask(mask_mod, rows, heads, n_queries, n_keys, device=q.device) if causal or mask is not None else None
+    )
+    y = kernel(
+        q,
+        k,
+        v,
+        score_mod=None if added is None else score_mod,
+        block_mask=blocks,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    return y, None
+
+
+@cache
+def _flex() -> tuple[Callable[..., Tensor], Callable[..., object]]:
+    from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.attention.flex_attention import flex_attention as kernel
+
+    return torch.compile(kernel, dynamic=False), create_block_mask
+
+
+def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
+    """(B, G, S, K) → (B, H, S, K): head g serves the H/G query heads that follow one another."""
+    return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
+
+
+def _with_causal(mask: Tensor | None, causal: bool, like: Tensor, n_keys: int | None = None) -> Tensor | None:
+    if not causal:
+        return mask
+    ahead = masks.causal(like.shape[2], n_keys or like.shape[3], device=like.device)
+    return ahead if mask is None else mask & ahead
+
+
+ATTENTIONS: dict[str, Attend] = {"reference": attention, "fast": fast_attention, "flex": flex_attention}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the queries of one pass may see, made once by the model and shared by all its layers."""
+
+    causal: bool = False
+    mask: Tensor | None = None  # (B or 1, 1, T, S)
+    bias: Tensor | None = None  # (B or 1, H, T, S)
+    inside: Inside | None = None  # positions that enter through q, k and v
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a text to itself; with fewer key/value heads, grouped-query (Ainslie et al. 2023).
+
+    W_Q, W_K and W_V are one matrix of (H + 2G) · K rows, in that order: one product instead of three.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_head: int | None = None,
+        n_kv_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.d_head = d_head or d_model // n_heads
+        self.qkv = Linear(d_model, (self.n_heads + 2 * self.n_kv_heads) * self.d_head, bias=bias)
+        self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
+        self.dropout = dropout
+        self.attend: Attend = fast_attention
+
+    def forward(self, x: Tensor, look: Look, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
+        heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)
+        qkv = self.qkv(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H + 2G, T, K)
+        q, k, v = qkv.split(heads, dim=1)
+        if look.inside is not None:
+            q, k, v = look.inside(q, k, v)
+        if cache is not None:
+            k, v = cache.append(k, v)  # (B, G, S, K): all positions so far
+        dropout = self.dropout if self.training else 0.0
+        y, _ = self.attend(q, k, v, mask=look.mask, bias=look.bias, causal=look.causal, dropout=dropout)
+        return self.out(_merge_heads(y))
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of one text to another: queries from the decoder, keys and values from the encoder.
+
+    Keys and values depend on the source alone: `project` makes them once per sentence, every step reuses them.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_head: int | None = None,
+        n_kv_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.d_head = d_head or d_model // n_heads
+        self.q = Linear(d_model, self.n_heads * self.d_head, bias=bias)
+        self.kv = Linear(d_model, 2 * self.n_kv_heads * self.d_head, bias=bias)
+        self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
+        self.dropout = dropout
+        self.attend: Attend = fast_attention
+
+    def project(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """source (B, S, D) → keys and values (B, G, S, K)."""
+        kv = self.kv(source).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, 2G, S, K)
+        keys, values = kv.chunk(2, dim=1)
+        return keys, values
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:  # x (B, T, D)
+        q = self.q(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H, T, K)
+        dropout = self.dropout if self.training else 0.0
+        y, _ = self.attend(q, keys, values, mask=mask, dropout=dropout)
+        return self.out(_merge_heads(y))
+
+
+def _merge_heads(y: Tensor) -> Tensor:
+    """(B, H, T, K) → (B, T, H · K)"""
+    return y.transpose(1, 2).flatten(2)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def use_attention(model: M, attend: str | Attend) -> M:
+    """Make every attention of a model compute by this function ("reference", "fast", "flex"); returns the model."""
+    function = ATTENTIONS[attend] if isinstance(attend, str) else attend
+    for module in model.modules():
+        if isinstance(module, SelfAttention | CrossAttention):
+            module.attend = function
+    return model

@@ -1,0 +1,15 @@
+"""Normalisation over the model width, with or without a mean.
+
+LayerNorm (Ba et al. 2016):  y = (x − mean x) / √(var x + ε) · γ + β,  var divides by D, not D − 1
+RMSNorm (Zhang & Sennrich 2019):  y = x / √(mean x² + ε) · γ
+"""
+
+from torch import nn
+
+LayerNorm = nn.LayerNorm
+RMSNorm = nn.RMSNorm
+
+
+def norm(kind: str, d_model: int, *, eps: float, bias: bool) -> nn.Module:
+    """A norm by its name in the config, "layer" or "rms" (which has no bias)."""
+    return RMSNorm(d_model, eps=eps) if kind == "rms" else LayerNorm(d_model, eps=eps, bias=bias)

@@ -1,0 +1,167 @@
+"""Six ways to tell a Transformer the order of its tokens. Without one, attention sees a bag of words.
+
+A position can enter at three places, and each kind below uses exactly one of them:
+
+    embed    added once to the embeddings              sinusoidal, learned
+    inside   applied to q, k and v in every layer      per-layer, rotary
+    bias     added to the scores of every layer        relative, ALiBi
+
+Sinusoidal, rotary and ALiBi are formulas and go on for ever; tables end at `limit`. Formulas are evaluated in
+float32 whatever the model's precision (bfloat16 cannot tell position 257 from 258), and hold no buffers.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Inside = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+class Positions(nn.Module):
+    """No positions at all; the base of the six kinds. `pos` (B or 1, T) counts from 0 at the start of each text."""
+
+    limit: int | None = None  # longest text, where the kind has one
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        """x (B, T, D) embeddings → the same with positions added."""
+        return x
+
+    def inside(self, pos: Tensor) -> Inside | None:
+        """What every layer does to its new q (B, H, T, K), k and v (B, G, T, K); made once, used by all layers."""
+        return None
+
+    def bias(self, query_pos: Tensor, key_pos: Tensor) -> Tensor | None:
+        """What is added to the scores: (B or 1, H, T, S), the same in all layers; None for nothing."""
+        return None
+
+
+def sinusoid(pos: Tensor, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(same); Vaswani et al. 2017, §3.5. (…,) → (…, D)."""
+    even = torch.arange(0, d_model, 2, device=pos.device, dtype=torch.float32)
+    angle = pos[..., None].float() * 10_000.0 ** (-even / d_model)  # (…, ⌈D/2⌉)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :d_model]
+
+
+class Sinusoidal(Positions):
+    """Vaswani et al. 2017, §3.5."""
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        return x + sinusoid(pos, x.shape[-1]).to(x.dtype)
+
+
+class Learned(Positions):
+    """One vector per position, added to the embedding (Gehring et al. 2017; GPT-1, GPT-2, BERT)."""
+
+    def __init__(self, context: int, d_model: int):
+        super().__init__()
+        self.limit = context
+        self.weight = nn.Parameter(torch.empty(context, d_model))
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        return x + self.weight[pos]
+
+
+class PerLayer(Positions):
+    """An absolute position Π re-added in every layer: Q + Π, K + Π, V + Π, one learned row Π[pos] of width K.
+
+    Heads and layers share the table, so that grouped-query attention, with fewer key than query heads, has it too.
+    """
+
+    def __init__(self, context: int, d_head: int):
+        super().__init__()
+        self.limit = context
+        self.weight = nn.Parameter(torch.empty(context, d_head))
+
+    def inside(self, pos: Tensor) -> Inside:
+        pi = self.weight[pos].unsqueeze(1)  # (B, 1, T, K)
+        return lambda q, k, v: (q + pi, k + pi, v + pi)
+
+
+class Rotary(Positions):
+    """Turn q and k by an angle proportional to their position, so that q·k depends on the distance alone.
+
+    Su et al. 2021, eq. 34. Departure: number i is paired with number i + K/2 instead of its neighbour, which is a
+    fixed permutation of each head and the convention of the published Llama weights in the transformers layout.
+    """
+
+    def __init__(self, d_head: int, theta: float):
+        super().__init__()
+        self.d_head, self.theta = d_head, theta
+
+    def inside(self, pos: Tensor) -> Inside:
+        even = torch.arange(0, self.d_head, 2, device=pos.device, dtype=torch.float32)
+        angle = pos[:, None, :, None].float() * self.theta ** (-even / self.d_head)  # (B, 1, T, K/2)
+        cos, sin = angle.cos(), angle.sin()
+
+        def turn(x: Tensor) -> Tensor:
+            a, b = x.float().chunk(2, dim=-1)
+            return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+
+        return lambda q, k, v: (turn(q), turn(k), v)
+
+
+class Relative(Positions):
+    """A learned number per head and offset added to the scores (Shaw et al. 2018 as simplified by Raffel et al. 2020).
+
+    Offsets beyond the context are clipped to its edge. All layers share the table (Raffel et al. 2020, §2.1).
+    """
+
+    def __init__(self, context: int, n_heads: int, *, is_causal: bool):
+        super().__init__()
+        self.limit = context
+        self.ahead = 0 if is_causal else context - 1  # how far forward anyone can look
+        self.behind = context - 1
+        self.weight = nn.Parameter(torch.empty(n_heads, self.behind + 1 + self.ahead))
+
+    def bias(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
+        offset = key_pos[:, None, :] - query_pos[:, :, None]  # (B, T, S), negative: behind
+        index = offset.clamp(-self.behind, self.ahead) + self.behind
+        return self.weight[:, index].transpose(0, 1)  # (H, B, T, S) → (B, H, T, S)
+
+
+def alibi_slopes(n_heads: int, device: torch.device | None = None) -> Tensor:
+    """2^(−8/H), 2^(−16/H), …; Press et al. 2022, §3. (H,)
+
+    Heads that are not a power of two take those of the power below, then every other one of the power above, as
+    the authors' code does.
+    """
+    below = 1 << (n_heads.bit_length() - 1)
+    exponents = torch.arange(1, below + 1, device=device, dtype=torch.float32) * (8 / below)
+    extra = torch.arange(0, n_heads - below, device=device, dtype=torch.float32) * (8 / below) + 4 / below
+    return 2.0 ** -torch.cat((exponents, extra))
+
+
+class ALiBi(Positions):
+    """Scores fall linearly with distance, at a fixed slope per head (Press et al. 2022).
+
+    Looking both ways, as in an encoder, the distance is the absolute one.
+    """
+
+    def __init__(self, n_heads: int):
+        super().__init__()
+        self.n_heads = n_heads
+
+    def bias(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
+        distance = (key_pos[:, None, None, :] - query_pos[:, None, :, None]).abs()  # (B, 1, T, S)
+        return -alibi_slopes(self.n_heads, query_pos.device)[:, None, None] * distance
+
+
+def positions(
+    kind: str, *, context: int, d_model: int, d_head: int, n_heads: int, theta: float, is_causal: bool
+) -> Positions:
+    """Positions by their name in the config."""
+    match kind:
+        case "sinusoidal":
+            return Sinusoidal()
+        case "learned":
+            return Learned(context, d_model)
+        case "per-layer":
+            return PerLayer(context, d_head)
+        case "rotary":
+            return Rotary(d_head, theta)
+        case "relative":
+            return Relative(context, n_heads, is_causal=is_causal)
+        case "alibi":
+            return ALiBi(n_heads)
+    raise ValueError(f"no positions named {kind!r}")  # configs have been checked: only our own mistake gets here

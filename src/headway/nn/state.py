@@ -1,0 +1,165 @@
+"""What decoding remembers. A state is passed to `step` and returned by it, never kept on the model.
+
+The KV cache holds, for every layer, the keys and values of all positions so far: 2 · n · d_kv · L numbers per row,
+allocated once for `capacity` = n positions, so that a new token is written in place and nothing is ever copied.
+Rows may be of different lengths: row b owns the first `length[b]` slots, whatever lies behind them is never seen.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headway.errors import InputError
+
+
+class State(Protocol):
+    """What a model's `step` takes and gives back, be it a KV cache, an (h, c) or the last n − 1 tokens."""
+
+    @property
+    def length(self) -> Tensor:
+        """(B,) tokens seen by each row."""
+        ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def reorder(self, rows: Tensor) -> Self:
+        """Row i of the result is row `rows[i]`: repeat rows for beams, drop those that finished."""
+        ...
+
+    def copy(self) -> Self: ...
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """A state is *consumed* by `step`: the result shares its memory. Branch with `copy` or `reorder`."""
+
+    keys: Tensor  # (L, B, G, capacity, K)
+    values: Tensor
+    length: Tensor  # (B,) on the device
+    bound: int = 0  # no row is longer: known on the host, so that no step waits for the device to ask
+    is_even: bool = True  # all rows are exactly `bound` long: slices serve where masks would be needed
+    limit: int | None = None  # the capacity may grow to this: the caller's, the positions', or without end
+
+    @staticmethod
+    def empty(
+        n_layers: int,
+        batch_size: int,
+        n_kv_heads: int,
+        capacity: int,
+        d_head: int,
+        *,
+        limit: int | None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> "KVCache":
+        shape = (n_layers, batch_size, n_kv_heads, capacity, d_head)
+        # Zeros, not whatever was in memory: an unused slot has weight 0, but 0 · NaN is NaN.
+        keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        return KVCache(keys, values, torch.zeros(batch_size, dtype=torch.long, device=device), limit=limit)
+
+    @property
+    def batch_size(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[3]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values: 2 · n · d_kv · L elements per row."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def reorder(self, rows: Tensor) -> "KVCache":
+        rows = torch.as_tensor(rows, device=self.keys.device)
+        keys, values = self.keys.index_select(1, rows), self.values.index_select(1, rows)
+        return replace(self, keys=keys, values=values, length=self.length[rows])
+
+    def copy(self) -> "KVCache":
+        return replace(self, keys=self.keys.clone(), values=self.values.clone(), length=self.length.clone())
+
+    def extend(self, n_tokens: int, lengths: Tensor | None = None) -> "Extension":
+        """Make room for a step of `n_tokens` per row, of which the first `lengths` (B,) are real."""
+        longest = self.bound + n_tokens
+        if longest > self.capacity and not (self.is_even and lengths is None):
+            # The bound counts padding as tokens. Before growing or refusing, ask the device for the true lengths.
+            longest = int((self.length + (n_tokens if lengths is None else lengths)).max())
+        if self.limit is not None and longest > self.limit:
+            raise InputError(
+                f"{longest} tokens are longer than the {self.limit} this cache was begun for: shorten the prompt, "
+                f"or begin with start(capacity={longest}) if the model's positions reach that far"
+            )
+        return Extension(self if longest <= self.capacity else self._grown(longest), n_tokens, longest, lengths)
+
+    def _grown(self, needed: int) -> "KVCache":
+        """Twice the room, so that the cost of copying, spread over the tokens that fill it, stays constant."""
+        more = max(needed, min(2 * self.capacity, self.limit or 2 * self.capacity)) - self.capacity
+        keys, values = F.pad(self.keys, (0, 0, 0, more)), F.pad(self.values, (0, 0, 0, more))
+        return replace(self, keys=keys, values=values)
+
+
+class Extension:
+    """One step in progress: where its tokens go, what they may look at, and the cache that results.
+
+    While all rows are equally long their new tokens lie side by side: one slice is written, and plain causality
+    says who sees what, even if some of the tokens are padding (it comes last, so no real token looks at it, and the
+    next step writes over it). Otherwise every row has slots and a mask of its own.
+    """
+
+    def __init__(self, before: KVCache, n_tokens: int, longest: int, lengths: Tensor | None):
+        self.before, self.n_tokens, self.lengths = before, n_tokens, lengths
+        self.n_slots = longest  # slots that anyone may look at
+        self.is_side_by_side = before.is_even and before.bound + n_tokens == longest
+        steps = torch.arange(n_tokens, device=before.length.device)
+        if self.is_side_by_side:
+            self.pos = steps[None] + before.bound  # (1, T) the position of each token in its text
+            return
+        # Padding must land somewhere harmless: on its row's last real token, with that token's own values. A row
+        # without any real token writes back what its slot holds.
+        real = torch.full_like(before.length, n_tokens) if lengths is None else lengths
+        self.take = torch.minimum(steps, real[:, None] - 1).clamp(min=0)  # (B, T) the token that is written …
+        self.pos = (before.length[:, None] + self.take).clamp(max=before.capacity - 1)  # … and where
+        self.has_token = real[:, None, None, None] > 0
+
+    @property
+    def mask(self) -> Tensor | None:
+        """(B, 1, T, S): every slot up to one's own position; None where plain causality says the same."""
+        if self.is_side_by_side:
+            return None
+        slots = torch.arange(self.n_slots, device=self.pos.device)
+        return (slots <= self.pos[..., None]).unsqueeze(1)
+
+    def layer(self, i: int) -> "LayerCache":
+        return LayerCache(self, i)
+
+    def after(self) -> KVCache:
+        length = self.before.length + (self.n_tokens if self.lengths is None else self.lengths)
+        is_even = self.before.is_even and self.lengths is None
+        return replace(self.before, length=length, bound=self.n_slots, is_even=is_even)
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """One layer's share of a step in progress."""
+
+    step: Extension
+    index: int
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the new keys and values (B, G, T, K); return all there are so far (B, G, S, K), as views."""
+        before = self.step.before
+        return self._write(before.keys[self.index], k), self._write(before.values[self.index], v)
+
+    def _write(self, slots: Tensor, new: Tensor) -> Tensor:
+        step = self.step
+        if step.is_side_by_side:
+            slots[:, :, step.before.bound : step.n_slots] = new
+        else:
+            rows = torch.arange(new.shape[0], device=new.device)[:, None]  # (B, 1)
+            held = slots[rows, :, step.pos]  # (B, T, G, K)
+            slots[rows, :, step.pos] = torch.where(step.has_token, new[rows, :, step.take], held)
+        return slots[:, :, : step.n_slots]

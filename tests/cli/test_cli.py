@@ -1,0 +1,226 @@
+"""The command line as a user meets it: results, errors, exit codes, and every example of every help text."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import headway
+from headway.cli import main
+
+TINY = (
+    "--set model.n_layers=1 --set model.d_model=32 --set model.n_heads=2 --set train.steps=3 --set train.batch_size=2"
+)
+
+
+def run(command: str, capsys) -> tuple[int, str, str]:
+    try:
+        main(shlex.split(command))
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a small run, as after `headway demo`, and a text."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "my.txt").write_text("The cat sat on the mat. " * 50)
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        with pytest.raises(SystemExit) as end:
+            main(shlex.split(f"train demo --out runs/demo {TINY} --set tokenizer.vocab_size=300"))
+        assert not end.value.code
+    finally:
+        os.chdir(here)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _at_home(home, monkeypatch):
+    monkeypatch.chdir(home)
+
+
+def examples() -> list[str]:
+    found = []
+    for verb in ("demo", "train", "generate", "eval"):
+        text = subprocess.run(
+            [sys.executable, "-m", "headway", verb, "--help"], capture_output=True, text=True, check=True
+        ).stdout
+        listed = re.findall(r"^ +headway (.+)$", text.split("Example")[1], re.MULTILINE)
+        assert listed, f"{verb} --help ends without an example"
+        found += listed
+    return found
+
+
+def test_every_example_of_every_help_text_runs(capsys):
+    for example in examples():
+        short = f" {TINY}" if example.startswith(("train", "demo")) else ""
+        code, out, err = run(example + short, capsys)
+        assert code == 0, f"headway {example}: {err}"
+        assert out, example
+
+
+def test_help_and_import_are_instant_and_without_torch():
+    """What the time is spent on, not how long it takes: timings are for benchmarks."""
+    check = "import sys; assert not {'torch', 'numpy', 'tokenizers'} & set(sys.modules), 'too much imported'"
+    subprocess.run([sys.executable, "-c", f"import headway; {check}; assert 'msgspec' not in sys.modules"], check=True)
+    script = f"""
+import sys
+from headway.cli import main
+try:
+    main(["--help"])
+except SystemExit as end:
+    assert not end.code
+{check}
+assert "rich" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert all(verb in done.stdout for verb in ("demo", "train", "generate", "eval"))
+
+
+def test_the_module_and_the_script_are_the_same_program():
+    for command in ([sys.executable, "-m", "headway"], [os.path.join(os.path.dirname(sys.executable), "headway")]):
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"headway {headway.__version__}\n"
+
+
+def test_generate_streams_text_and_repeats_itself(capsys):
+    command = 'generate runs/demo "The cat" --max-new-tokens 8 --seed 3'
+    code, out, _ = run(command, capsys)
+    assert code == 0
+    assert out.startswith("The cat")
+    assert run(command, capsys)[1] == out
+
+
+def test_generate_json_and_several(capsys):
+    code, out, _ = run('generate runs/demo "The" -n 3 --max-new-tokens 5 --seed 1 --json', capsys)
+    assert code == 0
+    document = json.loads(out)
+    assert len(document["texts"]) == 3
+    assert len(document["texts"][0]["ids"]) <= 5
+    assert document["seed"] == 1
+    alone = json.loads(run('generate runs/demo "The" --max-new-tokens 5 --seed 2 --json', capsys)[1])
+    assert alone["texts"][0] == document["texts"][1]  # text i draws from seed + i
+    code, out, _ = run('generate runs/demo "The" -n 2 --max-new-tokens 5', capsys)
+    assert out.count("──") == 4
+
+
+def test_generate_reads_a_prompt_from_stdin(capsys, monkeypatch):
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("The mat"))
+    assert run("generate runs/demo - --greedy --max-new-tokens 3", capsys)[1].startswith("The mat")
+
+
+def test_eval_scores_held_out_text_and_files(capsys):
+    code, out, _ = run("eval runs/demo --json", capsys)
+    score = json.loads(out)
+    assert code == 0
+    assert score["bits_per_byte"] > 0
+    logged = json.loads(Path("runs/demo/log.jsonl").read_text().splitlines()[-1])
+    assert score["bits_per_byte"] == pytest.approx(logged["bits_per_byte"], rel=1e-6)
+    code, out, _ = run("eval runs/demo my.txt --context 16", capsys)
+    assert code == 0
+    assert re.search(r"bits per byte +\d\.\d{4}\nnats per token +\d\.\d{4}", out)
+    assert "16 tokens, consecutive" in out
+
+
+def test_train_prints_json_and_chooses_a_free_folder(capsys):
+    first = json.loads(run(f"train demo {TINY} --json --device cpu --dtype float32", capsys)[1])
+    second = json.loads(run(f"train demo {TINY} --json", capsys)[1])
+    assert first["run"] != second["run"]
+    assert first["bits_per_byte"] == second["bits_per_byte"]
+    assert os.path.isfile(os.path.join(first["checkpoint"], "model.safetensors"))
+
+
+def test_train_lists_its_recipes(capsys):
+    assert run("train --list", capsys)[1].startswith("demo ")
+    assert "demo" in json.loads(run("train --list --json", capsys)[1])
+
+
+def test_demo_shows_what_it_promises(capsys):
+    code, out, err = run(f"demo {TINY}", capsys)
+    assert code == 0
+    for promised in ("Before training", "After", "trigram", "GPT, untrained", "headway generate runs/demo-"):
+        assert promised in out
+    assert "tokens/s" in err
+    document = json.loads(run(f"demo {TINY} --json", capsys)[1])
+    assert document["gpt"] < document["untrained"]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("train demo --set train.step=3", 2, "no setting 'train.step'. Did you mean 'steps'?"),
+        ("train demos", 2, "Did you mean 'demo'?"),
+        ("train", 2, "which recipe?"),
+        ("train demo --out runs/demo", 1, "runs/demo is there already"),
+        ("train demo --set data.path=nowhere.txt", 1, "no text at nowhere.txt"),
+        ("train demo --device cuda:99", 1, "cuda"),
+        ("train demo --device gpu", 2, "device='gpu' is no device"),
+        ("train demo --set model.n_heads=7", 2, "d_model=128 does not split into n_heads=7"),
+        ("generate nowhere", 1, "no model at nowhere"),
+        ("generate gpt2", 1, "gpt2 is a preset, without weights"),
+        ("generate runs/demo --temperature -1", 2, "temperature=-1.0"),
+        ("generate runs/demo --max-new-tokens 0", 2, "max_new_tokens=0"),
+        ("generate runs/demo -n 0", 2, "at least 1"),
+        ("generate runs/demo --dtype half", 2, "dtype='half' is not one of"),
+        ("eval runs/demo nowhere.txt", 1, "no text at nowhere.txt"),
+        ("eval runs/demo/checkpoints/step-3", 2, "name a text"),
+        ("eval runs/demo --context 0", 2, "at least 1"),
+        ("frobnicate", 2, "No such command"),
+    ],
+)
+def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys):
+    before = sorted(os.walk("runs"))
+    got, out, err = run(command, capsys)
+    assert got == code
+    assert message in err
+    assert "Traceback" not in err
+    assert not out
+    assert sorted(os.walk("runs")) == before  # nothing half-written
+
+
+def test_a_damaged_model_is_named(capsys, tmp_path):
+    headway.create("gpt-tiny", vocab_size=300).save(tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    code, _, err = run(f"generate {tmp_path / 'model'} hello", capsys)
+    assert code == 1
+    assert "model.safetensors is damaged" in err
+
+
+def test_a_file_that_is_not_utf8_is_named(capsys, tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 100)
+    code, _, err = run(f"train demo --set data.path={tmp_path / 'latin.txt'} --out {tmp_path / 'run'}", capsys)
+    assert code == 1
+    assert "is not UTF-8: byte 0xe9 at offset 3" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_keeps_what_was_learned(tmp_path):
+    command = [sys.executable, "-m", "headway", "train", "demo", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [*command, "--set", "model.d_model=32", "--set", "train.steps=100000"], stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stderr:
+        if line.startswith("step"):
+            break
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted after step" in err
+    assert "Traceback" not in err
+    assert headway.load(tmp_path / "run").tokenizer is not None

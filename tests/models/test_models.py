@@ -1,0 +1,178 @@
+"""What each family does on its own: learning, initialisation, encoders, and errors of input."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+import headway
+from headway.errors import ConfigError, InputError
+from headway.models import MaskedLM
+from tests.models.variants import POSITIONS, gpt, loud
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_tiny_gpt_learns_one_batch_by_heart(positions):
+    model = headway.create("gpt-tiny", vocab_size=30, positions=positions, n_layers=1)
+    ids = torch.randint(30, (4, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    for _ in range(60):
+        loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.3  # 3.4 is knowing nothing
+
+
+def test_a_tiny_transformer_learns_to_reverse():
+    """Exactly, on sequences it has not seen: 10 letters, length 5, begin token 10."""
+    torch.manual_seed(0)
+    shape = {"vocab_size": 11, "n_layers": 1, "d_model": 64, "n_heads": 4, "context": 16}
+    model = headway.create("transformer", **shape, dropout=0.0, norm_order="pre")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(300):
+        source = torch.randint(10, (64, 5))
+        target = source.flip(1)
+        ids = torch.cat((torch.full((64, 1), 10), target[:, :-1]), dim=1)
+        loss = F.cross_entropy(model(ids, source=source).flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    source = torch.randint(10, (50, 5))
+    model.eval()
+    state, ids, written = model.start(source=source), torch.full((50, 1), 10), []
+    for _ in range(5):
+        logits, state = model.step(ids, state, last=True)
+        ids = logits.argmax(-1)
+        written.append(ids)
+    assert (torch.cat(written, 1) == source.flip(1)).all(1).float().mean() >= 0.95
+
+
+def test_a_tiny_bert_learns_to_fill_in_by_heart():
+    encoder = headway.create("bert-mini", vocab_size=30, n_layers=1, dropout=0.0)
+    model, ids = MaskedLM(encoder), torch.randint(29, (4, 12))
+    hidden = torch.rand(4, 12) < 0.3
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(60):
+        loss = F.cross_entropy(model(ids.masked_fill(hidden, 29))[hidden], ids[hidden])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.2
+
+
+def test_gpt2_starts_as_its_paper_says():
+    """N(0, 0.02), before the residual divided by √(2 · layers); the loss of a new model is ln V."""
+    model = headway.create("gpt2", n_layers=8, d_model=256, n_heads=4)
+    block = model.blocks[0]
+    assert block.attention.qkv.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert block.feed_forward.down.weight.std().item() == pytest.approx(0.02 / 4, rel=0.02)
+    assert model.embedding.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert block.norm1.weight.eq(1).all()
+    assert block.attention.qkv.bias.eq(0).all()
+    ids = torch.randint(50257, (2, 64))
+    loss = F.cross_entropy(model.eval()(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    assert loss.item() == pytest.approx(math.log(50257), rel=0.01)
+    post = headway.create("gpt1", n_layers=2, d_model=256, n_heads=4)
+    assert post.blocks[0].feed_forward.down.weight.std().item() == pytest.approx(0.02, rel=0.02)
+
+
+def test_bert_starts_within_two_standard_deviations():
+    weight = headway.create("bert-mini").blocks[0].attention.qkv.weight
+    assert weight.abs().max() <= 0.04
+    assert weight.std().item() == pytest.approx(0.0176, rel=0.03)  # of a normal cut at two: 0.88 of it
+
+
+def test_transformer_embeddings_start_at_unit_size_after_scaling():
+    model = headway.create("transformer-mini").eval()
+    assert model.embedding(torch.arange(1024)[None]).std().item() == pytest.approx(1.0, rel=0.02)
+    q_bound = math.sqrt(6 / (192 + 192))
+    assert model.encoder.blocks[0].attention.qkv.weight.abs().max().item() == pytest.approx(q_bound, rel=0.01)
+
+
+def test_create_is_the_same_for_the_same_seed_and_free_on_meta():
+    torch.manual_seed(7)
+    first = headway.create("gpt-tiny")
+    torch.manual_seed(7)
+    for a, b in zip(first.parameters(), headway.create("gpt-tiny").parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert all(p.is_meta for p in headway.create("gpt3-175b", device="meta").parameters())
+
+
+def test_padding_never_changes_an_encoder():
+    model = loud(headway.create("bert-mini", n_layers=2, context=20))
+    ids, lengths = torch.randint(1024, (3, 12)), [12, 5, 1]
+    mask = torch.arange(12) < torch.tensor(lengths)[:, None]
+    whole = model(ids.masked_fill(~mask, -5), mask)
+    for b, n in enumerate(lengths):
+        assert_close(whole[b, :n], model(ids[b : b + 1, :n])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_source_row_of_padding_alone_gives_numbers_not_nan():
+    model = headway.create("transformer-mini").eval()
+    mask = torch.tensor([[True, True], [False, False]])
+    logits = model(torch.ones(2, 3, dtype=torch.long), source=torch.ones(2, 2, dtype=torch.long), source_mask=mask)
+    assert logits.isfinite().all()
+
+
+def test_dropout_acts_in_training_only():
+    model, ids = headway.create("gpt-tiny", dropout=0.5), torch.randint(1024, (1, 8))
+    assert not torch.equal(model(ids), model(ids))
+    model.eval()
+    assert torch.equal(model(ids), model(ids))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (torch.tensor([[3, 41]]), "token id 41 is outside the vocabulary of 41: ids run from 0 to 40"),
+        (torch.tensor([[-1, 2]]), "token id -1 is outside"),
+        (torch.tensor([1, 2]), r"ids of shape \(2,\): expected \(batch, tokens\); one text is ids\[None\]"),
+        (torch.zeros(1, 2), "ids of type torch.float32: token ids are integers"),
+        (torch.zeros(1, 0, dtype=torch.long), "hold no token"),
+    ],
+)
+def test_wrong_ids_are_named(ids, message):
+    model = gpt()
+    with pytest.raises(InputError, match=message):
+        model(ids)
+    with pytest.raises(InputError, match=message):
+        model.step(ids, model.start(1))
+
+
+def test_wrong_sources_and_masks_are_named():
+    model = headway.create("transformer-mini").eval()
+    ids = torch.ones(2, 3, dtype=torch.long)
+    with pytest.raises(InputError, match="start\\(source=ids"):
+        model.start(batch_size=2)
+    with pytest.raises(InputError, match="batch_size=3 for a source of 2 rows"):
+        model.start(batch_size=3, source=ids)
+    with pytest.raises(InputError, match="one boolean per token"):
+        model(ids, source=ids, source_mask=torch.ones(2, 3))
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        model(ids, source=ids + 5000)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"d_model": 100}, "d_model=100 does not split into n_heads=12 equal heads; nearest width below: 96"),
+        ({"n_kv_heads": 5}, "n_kv_heads=5 does not divide n_heads=12.*possible: 1, 2, 3, 4, 6, 12"),
+        ({"positions": "rotery"}, "Did you mean 'rotary'"),
+        ({"n_layer": 3}, "no setting 'model.n_layer'. Did you mean 'n_layers'"),
+        ({"n_layers": "three"}, "model.n_layers='three': expected int, got str"),
+        ({"dropout": 1.5}, "dropout=1.5"),
+        ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
+        ({"positions": "rotary", "d_head": 7}, "d_head=7 is odd"),
+    ],
+)
+def test_wrong_configs_are_explained(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        headway.create("gpt2", device="meta", **overrides)
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(ConfigError, match=r"no model family or preset named 'gpt-2'\. Did you mean 'gpt2'"):
+        headway.create("gpt-2")

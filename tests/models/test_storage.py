@@ -1,0 +1,236 @@
+"""Models on disk: here and back, in transformers and back, and what is refused."""
+
+import json
+import os
+
+import pytest
+import torch
+import transformers
+from torch.testing import assert_close
+
+import headway
+from headway import tokenizers
+from headway.errors import CheckpointError
+from headway.models import BERT, MaskedLM
+from tests.models.variants import GPTS, TRANSFORMERS, gpt, loud, name, transformer
+
+TINY_GPT2 = {"vocab_size": 60, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 4}
+
+
+@pytest.mark.parametrize("config", GPTS, ids=name)
+def test_gpt_comes_back_as_it_was(config, tmp_path):
+    model, ids = gpt(**config), torch.randint(41, (2, 9))
+    again = headway.load(model.save(tmp_path / "model"))
+    assert again.config == model.config
+    assert_close(again(ids), model(ids), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("config", TRANSFORMERS, ids=name)
+def test_transformer_comes_back_as_it_was(config, tmp_path):
+    model, ids, source = transformer(**config), torch.randint(41, (2, 9)), torch.randint(41, (2, 5))
+    again = headway.load(model.save(tmp_path / "model"))
+    assert again.config == model.config
+    assert_close(again(ids, source=source), model(ids, source=source), rtol=0, atol=0)
+
+
+# Every GPT config that transformers knows a class for: GPT-2, GPT-1 and Llama shapes, tied and not.
+KNOWN = [
+    {},
+    {"tie_embeddings": False},
+    {"feed_forward": "relu", "d_ff": 96, "norm_eps": 1e-3},
+    {"feed_forward": "gelu"},
+    {"feed_forward": "relu2"},
+    {"norm_order": "post", "d_ff": 96},
+    {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False, "n_kv_heads": 2},
+    {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "tie_embeddings": False, "rope_theta": 50.0},
+    {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False, "d_head": 10, "norm_eps": 1e-2},
+]
+
+
+@pytest.mark.parametrize("config", KNOWN, ids=name)
+def test_transformers_opens_it_with_equal_logits_and_its_own_save_opens_here(config, tmp_path):
+    model, ids = gpt(**{"feed_forward": "gelu-tanh", **config}), torch.randint(41, (3, 20))
+    model.tokenizer = tokenizers.train("char", ["abc"])
+    model.save(tmp_path / "ours")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
+    assert_close(theirs(ids).logits, model(ids), rtol=1e-4, atol=1e-4)
+    assert sum(p.numel() for p in theirs.parameters()) == model.n_params
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "ours").encode("cab") == [2, 0, 1]
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert_close(headway.load(tmp_path / "theirs")(ids), model(ids), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**TINY_GPT2)),
+        lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(**TINY_GPT2, n_inner=50, activation_function="relu", tie_word_embeddings=False)
+        ),
+        lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**TINY_GPT2)),
+        lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                vocab_size=60,
+                hidden_size=24,
+                intermediate_size=50,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+            )
+        ),
+    ],
+    ids=["gpt2", "gpt2-relu-untied", "openai-gpt", "llama"],
+)
+@pytest.mark.parametrize("shards", [False, True])
+def test_a_model_saved_by_transformers_opens_here(made, shards, tmp_path):
+    """Their default special ids (50256) lie outside this vocabulary, which is tolerated; no tokenizer is there."""
+    theirs = made().eval()
+    theirs.save_pretrained(tmp_path, **({"max_shard_size": "10KB"} if shards else {}))
+    assert (tmp_path / "model.safetensors.index.json").exists() == shards
+    model, ids = headway.load(tmp_path), torch.randint(60, (2, 30))
+    assert model.tokenizer is None
+    assert_close(model(ids), theirs(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_bare_names_of_the_published_gpt2_file_open_too(tmp_path):
+    """The released weights have no `transformer.` in front, and carry the causal mask as `h.0.attn.bias`."""
+    from safetensors.torch import load_file, save_file
+
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TINY_GPT2)).eval()
+    theirs.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    bare = {key.removeprefix("transformer."): t for key, t in tensors.items() if key != "lm_head.weight"}
+    bare["h.0.attn.bias"] = torch.ones(1, 1, 32, 32).tril()
+    save_file(bare, tmp_path / "model.safetensors")
+    ids = torch.randint(60, (2, 30))
+    assert_close(headway.load(tmp_path)(ids), theirs(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_bert_equals_transformers_both_ways(tmp_path):
+    model = loud(headway.create("bert", vocab_size=60, context=32, n_layers=2, d_model=24, n_heads=4))
+    ids, segments = torch.randint(60, (2, 12)), torch.randint(2, (2, 12))
+    mask = torch.arange(12) < torch.tensor([12, 7])[:, None]
+    model.save(tmp_path / "ours")
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "ours").eval()
+    out = theirs(ids, attention_mask=mask.long(), token_type_ids=segments)
+    hidden = model(ids, mask, segments)
+    assert_close(hidden[mask], out.last_hidden_state[mask], rtol=1e-4, atol=1e-4)
+    assert_close(model.pool(hidden), out.pooler_output, rtol=1e-4, atol=1e-4)
+    theirs.save_pretrained(tmp_path / "theirs")
+    again = headway.load(tmp_path / "theirs")
+    assert_close(again(ids, mask, segments)[mask], hidden[mask], rtol=1e-4, atol=1e-4)
+
+
+def test_masked_lm_equals_transformers_both_ways(tmp_path):
+    encoder = headway.create("bert", vocab_size=60, context=32, n_layers=2, d_model=24, n_heads=4)
+    model, ids = loud(MaskedLM(encoder)), torch.randint(60, (2, 12))
+    model.save(tmp_path / "ours")
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").eval()
+    assert_close(theirs(ids).logits, model(ids), rtol=1e-4, atol=1e-4)
+    theirs.save_pretrained(tmp_path / "theirs")
+    again = headway.load(tmp_path / "theirs")
+    assert isinstance(again, MaskedLM)
+    assert isinstance(again.encoder, BERT)
+    assert_close(again(ids), model(ids), rtol=1e-4, atol=1e-4)
+
+
+def test_precision_is_kept_or_chosen(tmp_path):
+    gpt().to(torch.bfloat16).save(tmp_path / "half")
+    assert headway.load(tmp_path / "half").dtype == torch.bfloat16
+    assert headway.load(tmp_path / "half", dtype="float32").dtype == torch.float32
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return gpt().save(tmp_path / "model")
+
+
+def test_nothing_is_overwritten_unasked(saved):
+    before = (saved / "model.safetensors").read_bytes()
+    with pytest.raises(CheckpointError, match="is there already and would be lost"):
+        gpt(n_layers=1).save(saved)
+    assert (saved / "model.safetensors").read_bytes() == before
+    gpt(n_layers=1).save(saved, overwrite=True)
+    assert headway.load(saved).config.n_layers == 1
+    assert [p.name for p in saved.parent.iterdir()] == ["model"]  # nothing left aside
+
+
+def test_a_failing_save_leaves_the_old_model_and_no_litter(saved, monkeypatch):
+    before = (saved / "model.safetensors").read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("headway.models.storage.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        gpt(n_layers=1).save(saved, overwrite=True)
+    assert (saved / "model.safetensors").read_bytes() == before
+    assert os.listdir(saved.parent) == ["model"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+def test_a_truncated_file_is_named(saved, share):
+    file = saved / "model.safetensors"
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
+        headway.load(saved)
+
+
+def edit(saved, **changes):
+    document = json.loads((saved / "config.json").read_text()) | changes
+    (saved / "config.json").write_text(json.dumps({k: v for k, v in document.items() if v is not ...}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "model_type='mamba' is not supported; there are bert, gpt2"),
+        ({"n_embd": 28}, "do not agree"),
+        ({"n_embd": 25}, "d_model=25 does not split into n_heads=4"),
+        ({"n_layer": 3}, r"lack 'transformer\.h\.2\.ln_1\.weight'"),
+        ({"n_layer": 1}, r"hold 'transformer\.h\.1\..* that a gpt2 model has not"),
+        ({"n_head": ...}, "lacks 'n_head', which a gpt2 model needs"),
+        ({"activation_function": "mish"}, "activation_function='mish' is not supported"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True is not supported"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(saved, changes, message):
+    edit(saved, feed_forward=..., **{"activation_function": "gelu_new", **changes})
+    with pytest.raises(CheckpointError, match=message):
+        headway.load(saved)
+
+
+def test_rescaled_rotary_frequencies_are_refused_not_ignored(tmp_path):
+    rotary = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
+    saved = gpt(**rotary).save(tmp_path / "llama")
+    edit(saved, rope_parameters={"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4})
+    with pytest.raises(CheckpointError, match="rescaled by 'llama3'"):
+        headway.load(saved)
+
+
+def test_what_is_no_model_is_said_so(saved, tmp_path):
+    (saved / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config\.json cannot be read"):
+        headway.load(saved)
+    with pytest.raises(CheckpointError, match="no model at"):
+        headway.load(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="gpt2 is a preset, without weights"):
+        headway.load("gpt2")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match=r"neither config\.json nor checkpoints"):
+        headway.load(tmp_path / "empty")
+
+
+def test_pickled_weights_are_never_opened(saved):
+    (saved / "model.safetensors").rename(saved / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin is pickled code, which Headway never opens"):
+        headway.load(saved)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    model = gpt(vocab_size=41)
+    model.tokenizer = tokenizers.train("bpe", ["some text"], 300)
+    saved = model.save(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"the tokenizer has .* the model 41"):
+        headway.load(saved)

@@ -1,0 +1,108 @@
+"""The models that the contract is tested on: every part, alone and in combination."""
+
+from itertools import product
+
+import torch
+
+import headway
+from headway.models import Model
+
+TINY = {"vocab_size": 41, "context": 24, "d_model": 24, "n_heads": 4, "d_ff": 40, "dropout": 0.0}
+POSITIONS = ("sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi")
+FEED_FORWARDS = ("relu", "gelu", "gelu-tanh", "swiglu", "relu2")
+
+# Every kind of position with multi-head and grouped-query attention and both orders of the norm …
+GPTS = [
+    {"positions": positions, "n_kv_heads": kv, "norm_order": order}
+    for positions, kv, order in product(POSITIONS, (4, 2), ("pre", "post"))
+]
+# … then each other part, once with each norm, and heads that do not multiply to the width.
+GPTS += [{"feed_forward": f, "norm": norm} for f, norm in product(FEED_FORWARDS, ("layer", "rms"))]
+GPTS += [
+    {"bias": False, "tie_embeddings": False, "norm": "rms", "positions": "rotary", "feed_forward": "swiglu"},
+    {"d_head": 10, "n_kv_heads": 1, "positions": "rotary"},
+    {"d_head": 10, "scale_embeddings": True, "positions": "alibi", "n_heads": 3},
+]
+TRANSFORMERS = [{"positions": p, "norm_order": o} for p, o in product(POSITIONS, ("pre", "post"))]
+TRANSFORMERS += [
+    {"n_kv_heads": 2, "norm": "rms", "feed_forward": "swiglu", "bias": False},
+    {"tie_embeddings": False, "feed_forward": "relu2", "n_encoder_layers": 1, "n_decoder_layers": 3},
+]
+
+
+def name(config: dict) -> str:
+    return "-".join(f"{k}={v}" for k, v in config.items())
+
+
+def loud(model: Model) -> Model:
+    """Weights large enough that every part matters: at N(0, 0.02) a missing bias or position could hide."""
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        if parameter.dim() >= 2:
+            torch.nn.init.normal_(parameter, std=0.2)
+        else:
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
+    return model.eval()
+
+
+def gpt(**config) -> Model:
+    return loud(headway.create("gpt", **{**TINY, "n_layers": 2, **config}))
+
+
+def transformer(**config) -> Model:
+    return loud(headway.create("transformer", **{**TINY, "n_layers": 2, **config}))
+
+
+class WithSource:
+    """An encoder-decoder reading a fixed source: the same calls as a decoder, so one set of tests serves both."""
+
+    def __init__(self, model: Model, source: torch.Tensor, mask: torch.Tensor | None):
+        self.model, self.source, self.mask, self.config = model, source, mask, model.config
+
+    def __call__(self, ids, lengths=None, rows=slice(None)):
+        mask = None if self.mask is None else self.mask[rows]
+        return self.model(ids, lengths, source=self.source[rows], source_mask=mask)
+
+    def start(self, batch_size, capacity=None, rows=slice(None)):
+        mask = None if self.mask is None else self.mask[rows]
+        return self.model.start(capacity=capacity, source=self.source[rows], source_mask=mask)
+
+    def step(self, *args, **kwargs):
+        return self.model.step(*args, **kwargs)
+
+
+class Plain(WithSource):
+    """A model without a source."""
+
+    def __init__(self, model: Model):
+        self.model, self.config = model, model.config
+
+    def __call__(self, ids, lengths=None, rows=slice(None)):
+        return self.model(ids, lengths)
+
+    def start(self, batch_size, capacity=None, rows=slice(None)):
+        return self.model.start(batch_size, capacity)
+
+
+N_ROWS = 4
+
+
+def cases() -> list:
+    """Every generative model there is, as functions that make them: (name, maker)."""
+    made = [(f"gpt {name(c)}", lambda c=c: Plain(gpt(**c))) for c in GPTS]
+    made += [(f"transformer {name(c)}", lambda c=c: _with_source(transformer(**c))) for c in TRANSFORMERS]
+    made += [(f"ngram order={n}", lambda n=n: Plain(_counted(n))) for n in (1, 2, 3, 4)]
+    return made
+
+
+def _with_source(model: Model) -> WithSource:
+    rng = torch.Generator().manual_seed(5)
+    source = torch.randint(41, (N_ROWS, 7), generator=rng)
+    mask = torch.arange(7) < torch.tensor([7, 3, 1, 5])[:, None]
+    return WithSource(model, source, mask)
+
+
+def _counted(order: int) -> Model:
+    model = headway.create("ngram", vocab_size=41, order=order)
+    rng = torch.Generator().manual_seed(6)
+    return model.fit((torch.randint(41, (400,), generator=rng) * torch.rand(400, generator=rng)).long())

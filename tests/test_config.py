@@ -1,0 +1,103 @@
+"""The one way in: defaults → preset → TOML → --set."""
+
+import tomllib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headway
+from headway.config import GPTConfig, find_recipe, load_recipe, model_config, recipe_from_table
+from headway.errors import ConfigError
+
+
+def write(tmp_path, text):
+    file = tmp_path / "recipe.toml"
+    file.write_text(text)
+    return file
+
+
+def test_each_stage_overrides_the_one_before(tmp_path):
+    file = write(tmp_path, '[model]\nname = "gpt2-medium"\nn_heads = 8\n[train]\nsteps = 7\n')
+    recipe = load_recipe(file, ["model.n_layers=2", "train.lr=1e-5", "data.path=my text.txt"])
+    assert recipe.model == headway.PRESETS["gpt2-medium"].replace(n_heads=8, n_layers=2)
+    assert (recipe.train.steps, recipe.train.lr, recipe.data.path) == (7, 1e-5, "my text.txt")
+    assert recipe.train.batch_size == 16
+
+
+@pytest.mark.parametrize("name", headway.PRESETS)
+def test_toml_out_and_in_is_the_same(name):
+    recipe = recipe_from_table({"model": {"name": name}})
+    assert recipe_from_table(tomllib.loads(recipe.to_toml())) == recipe
+
+
+@given(
+    st.builds(
+        GPTConfig,
+        n_layers=st.integers(0, 5),
+        dropout=st.floats(0, 0.9),
+        norm_eps=st.floats(1e-12, 1),
+        positions=st.sampled_from(["rotary", "alibi", "learned"]),
+        bias=st.booleans(),
+        d_ff=st.none() | st.integers(1, 10_000),
+        eos_id=st.none() | st.integers(0, 50_000),
+    )
+)
+def test_any_config_survives_toml(config):
+    recipe = recipe_from_table({"model": msgspec.to_builtins(config)})
+    assert recipe.model == config
+    assert recipe_from_table(tomllib.loads(recipe.to_toml())).model == config
+
+
+def test_configs_are_frozen_and_replaced_with_care():
+    config = GPTConfig()
+    with pytest.raises(AttributeError):
+        config.n_layers = 3
+    assert config.replace(n_layers=3).n_layers == 3
+    with pytest.raises(ConfigError, match="Did you mean 'n_layers'"):
+        config.replace(nlayers=3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.step=3", "no setting 'train.step'. Did you mean 'steps'"),
+        ("trian.steps=3", "no setting 'trian'. Did you mean 'train'"),
+        ("model.n_head=3", "no setting 'model.n_head'. Did you mean 'n_heads'"),
+        ("train.steps=many", "train.steps='many': expected int, got str"),
+        ("train.steps=0", "steps=0 must be at least 1"),
+        ("train.steps", "is not of the form table.key=value"),
+        ("train.dtype=half", "train.dtype='half' is not one of 'auto', 'float32', 'bfloat16'"),
+        ("data.valid=2", "data.valid=2"),
+        ("model.name=gpt9", "no model family or preset named 'gpt9'"),
+        ("tokenizer.kind=word", "tokenizer.kind='word' is not one of 'bpe', 'char'"),
+        ("train.steps.x=1", "'steps' is a value, not a table"),
+        ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
+        ("train=3", "train=3"),
+        ("model=gpt2", "model='gpt2' is not a table; write model.name='gpt2'"),
+    ],
+)
+def test_wrong_settings_are_explained(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("demo", [override])
+
+
+def test_wrong_files_are_explained(tmp_path):
+    with pytest.raises(ConfigError, match="Did you mean 'demo'"):
+        load_recipe("demos")
+    with pytest.raises(ConfigError, match="is not a TOML file"):
+        load_recipe(write(tmp_path, "[model\n"))
+    with pytest.raises(ConfigError, match="give one of the two"):
+        load_recipe(write(tmp_path, '[model]\nname = "gpt2"\nfamily = "bert"\n'))
+
+
+@pytest.mark.parametrize("file", sorted(find_recipe("demo").parent.glob("*.toml")), ids=lambda f: f.stem)
+def test_shipped_recipes_are_whole(file):
+    assert load_recipe(file.stem).description
+
+
+def test_none_means_derived():
+    config = model_config("gpt3-xl").resolved()
+    assert (config.d_head, config.n_heads * config.d_head, config.d_ff) == (128, 3072, 4 * 2048)
+    assert GPTConfig(feed_forward="swiglu").resolved().d_ff == 2048  # 8/3 · 768: as many weights as 4 · 768 of two

@@ -1,0 +1,128 @@
+"""Generation: cached = uncached, batched = single, and the rules for beginning and end of text."""
+
+import pytest
+import torch
+
+import headway
+from headway import tokenizers
+from headway.decoding import chooser, decode
+from headway.errors import ConfigError, InputError
+from tests.models.variants import GPTS, TINY, gpt, loud, name
+
+TEXTS = ["the cat sat on the mat", "a dog", "cats and dogs and mats"]
+
+
+def writer(**config):
+    tokenizer = tokenizers.train("char", TEXTS)
+    ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
+    shape = {**TINY, "n_layers": 2, "context": 64, "vocab_size": tokenizer.vocab_size}
+    model = loud(headway.create("gpt", **{**shape, **ids, **config}))
+    model.tokenizer = tokenizer
+    return model
+
+
+def naive(model, prompt, n, heat, seed):
+    """No cache, no batch: the whole text through the model for every token."""
+    ids, choose = list(prompt), chooser(heat, 1, seed, vocab_size=model.config.vocab_size)
+    for _ in range(n):
+        ids.append(int(choose(model(torch.tensor([ids]))[:, -1].detach())))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("heat", [0.0, 0.9])
+@pytest.mark.parametrize("config", GPTS[::3], ids=name)
+def test_cached_and_batched_equals_naive(config, heat):
+    model, prompts = gpt(**config), [[1, 2, 3], [7], [5, 5, 5, 5, 9]]
+    choose = chooser(heat, 3, 11, vocab_size=41)
+    rows = torch.stack(list(decode(model, prompts, choose, 12)), dim=1).tolist()
+    for i, prompt in enumerate(prompts):
+        assert rows[i] == naive(model, prompt, 12, heat, 11 + i)
+
+
+def text(tokens):
+    return "".join(token.text for token in tokens)
+
+
+def test_the_same_seed_gives_the_same_text_and_others_do_not():
+    model = writer()
+    first = text(headway.generate(model, "the ", seed=3, max_new_tokens=30))
+    assert first == text(headway.generate(model, "the ", seed=3, max_new_tokens=30))
+    assert first != text(headway.generate(model, "the ", seed=4, max_new_tokens=30))
+
+
+def test_a_text_does_not_depend_on_its_batch():
+    model = writer()
+    together = list(headway.generate(model, ["a dog", "the cat sat", ""], seed=5, max_new_tokens=20))
+    for row, prompt in enumerate(["a dog", "the cat sat", ""]):
+        alone = headway.generate(model, prompt, seed=5 + row, max_new_tokens=20)
+        assert [t.id for t in together if t.row == row] == [t.id for t in alone]
+
+
+def test_generation_ends_at_the_end_token_which_is_no_text():
+    model = writer()
+    with torch.no_grad():  # end of text becomes certain
+        model.norm.weight.zero_()
+        model.norm.bias.copy_(model.embedding.weight[model.config.eos_id] * 100)
+    tokens = list(headway.generate(model, "the", max_new_tokens=30))
+    assert [(t.id, t.text, t.finish) for t in tokens] == [(model.config.eos_id, "", "stop")]
+
+
+def test_length_is_the_other_way_to_end():
+    tokens = list(headway.generate(writer(eos_id=None), "the", max_new_tokens=3, seed=1))
+    assert [t.finish for t in tokens][:-1] == [None] * (len(tokens) - 1)
+    assert tokens[-1].finish in ("length", "stop")
+
+
+def test_an_empty_prompt_needs_a_begin_token():
+    model = writer()
+    assert next(headway.generate(model, "", seed=1)).row == 0
+    model.tokenizer.special["bos"] = None
+    with pytest.raises(InputError, match="an empty prompt needs a begin token"):
+        headway.generate(model, "")
+
+
+def test_entries_past_the_tokenizers_vocabulary_are_never_chosen():
+    model = writer(vocab_size=64)
+    known = model.tokenizer.vocab_size
+    ids = {t.id for s in range(20) for t in headway.generate(model, "a", seed=s, temperature=5.0, max_new_tokens=20)}
+    assert max(ids) < known
+    assert len(ids) > known / 2
+
+
+def test_the_context_is_kept_to():
+    model = writer()
+    assert len(list(headway.generate(model, "the cat", temperature=0))) <= 64 - 7
+    with pytest.raises(InputError, match=r"7 tokens and 58 new ones do not fit in the context of 64.* at most 57"):
+        headway.generate(model, "the cat", max_new_tokens=58)
+    with pytest.raises(InputError, match="shorten the prompt"):
+        headway.generate(model, "the cat " * 10)
+    rotary = writer(positions="rotary")
+    assert len(list(headway.generate(rotary, "the cat " * 10, max_new_tokens=70, seed=0))) >= 1
+
+
+def test_wrong_requests_are_refused_before_any_token():
+    model = writer()
+    with pytest.raises(ConfigError, match="max_new_tokens=0"):
+        headway.generate(model, "a", max_new_tokens=0)
+    with pytest.raises(ConfigError, match="temperature=-1"):
+        headway.generate(model, "a", temperature=-1)
+    with pytest.raises(InputError, match="no prompt"):
+        headway.generate(model, [])
+    model.tokenizer = None
+    with pytest.raises(InputError, match="has no tokenizer"):
+        headway.generate(model, "a")
+
+
+def test_gradients_are_on_again_between_tokens():
+    """`inference_mode` inside a generator must not reach into the caller."""
+    for _ in headway.generate(writer(), "a", max_new_tokens=3, seed=0):
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_an_ngram_writes_too():
+    tokenizer = tokenizers.train("char", TEXTS)
+    model = headway.create("ngram", vocab_size=tokenizer.vocab_size, order=6)
+    model.fit(torch.tensor(tokenizer.stream(TEXTS * 20)))
+    model.tokenizer = tokenizer
+    assert text(headway.generate(model, "the c", temperature=0, max_new_tokens=8)) == "at sat o"
