@@ -40,6 +40,23 @@ def test_transformer(config):
     compare(transformer(**config), ids, source=source, source_mask=mask)
 
 
+@pytest.mark.parametrize("attend", ["reference", "fast"])
+@pytest.mark.parametrize("config", GPTS, ids=name)
+def test_bfloat16_is_near_float32(config, attend):
+    """bfloat16 has 8 bits of mantissa: 0.4 % an operation; a wrong sign, mask or position would be off by far more."""
+    model, ids = use_attention(gpt(**config), attend), torch.randint(41, (2, 20))
+    expected = model(ids)
+    model.bfloat16()
+    logits = model(ids)
+    assert logits.dtype == torch.bfloat16
+    assert (logits - expected).abs().mean() < 0.05 * expected.std()
+    state, parts = model.start(2), []
+    for piece in ids.split([9, 1, 10], dim=1):
+        piece_logits, state = model.step(piece, state)
+        parts.append(piece_logits)
+    assert (torch.cat(parts, 1) - expected).abs().mean() < 0.05 * expected.std()
+
+
 @pytest.mark.parametrize("config", GPTS, ids=name)
 def test_cached_steps(config):
     model, ids = gpt(**config), torch.randint(41, (3, 12))

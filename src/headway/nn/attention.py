@@ -10,8 +10,8 @@ three have one signature, so a model takes any of them (`use_attention`), and te
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Protocol, TypeVar
+from functools import cache, lru_cache
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +65,7 @@ def attention(
     weights = scores.softmax(dim=-1)
     if mask is not None:
         weights = weights.masked_fill(~mask, 0.0)
-    return F.dropout(weights, dropout) @ v, weights
+    return F.dropout(weights, dropout).to(v.dtype) @ v, weights  # a float32 bias makes float32 scores
 
 
 def fast_attention(
@@ -116,41 +116,41 @@ def flex_attention(
     """
     if dropout or not q.is_cuda:
         return fast_attention(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout)
-    n_queries, n_keys = q.shape[2], k.shape[2]
-    offset = n_keys - n_queries
-    looks = None if mask is None else mask.expand(q.shape[0], mask.shape[1], n_queries, n_keys)
-    added = None if bias is None else bias.expand(bias.shape[0], q.shape[1], n_queries, n_keys)
+    B, H, T, S = *q.shape[:3], k.shape[2]
+    kernel, make_blocks = _flex()
+    blocks = score_mod = None
+    if mask is not None:
+        looks = mask.expand(B, mask.shape[1], T, S)
 
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        return score if added is None else score + added[b if added.shape[0] > 1 else 0, h, t, s]
+        def mask_mod(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+            may = looks[b, h, t, s] if looks.shape[1] > 1 else looks[b, 0, t, s]
+            return may & (s <= t + S - T) if causal else may
 
-    def mask_mod(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        may = (s <= t + offset) if causal else (s >= 0)
-        return may if looks is None else may & looks[b, h if looks.shape[1] > 1 else 0, t, s]
+        blocks = make_blocks(mask_mod, B, H if mask.shape[1] > 1 else None, T, S, device=q.device)
+    elif causal:
+        blocks = _causal_blocks(T, S, q.device)
+    if bias is not None:
+        added = bias.expand(bias.shape[0], H, T, S)
 
-    kernel, make_mask = _flex()
-    rows = None if looks is None else q.shape[0]
-    heads = None if looks is None or looks.shape[1] == 1 else q.shape[1]
-    blocks = (
-        make_mask(mask_mod, rows, heads, n_queries, n_keys, device=q.device) if causal or mask is not None else None
-    )
-    y = kernel(
-        q,
-        k,
-        v,
-        score_mod=None if added is None else score_mod,
-        block_mask=blocks,
-        enable_gqa=q.shape[1] != k.shape[1],
-    )
-    return y, None
+        def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+            return score + (added[b, h, t, s] if added.shape[0] > 1 else added[0, h, t, s])
+
+    return kernel(q, k, v, score_mod=score_mod, block_mask=blocks, enable_gqa=k.shape[1] != H), None
 
 
 @cache
-def _flex() -> tuple[Callable[..., Tensor], Callable[..., object]]:
+def _flex() -> tuple[Callable[..., Tensor], Callable[..., Any]]:
     from torch.nn.attention.flex_attention import create_block_mask
     from torch.nn.attention.flex_attention import flex_attention as kernel
 
-    return torch.compile(kernel, dynamic=False), create_block_mask
+    return torch.compile(kernel, dynamic=False), torch.compile(create_block_mask, dynamic=False)
+
+
+@lru_cache(maxsize=16)
+def _causal_blocks(n_queries: int, n_keys: int, device: torch.device) -> Any:
+    """Which blocks of scores causality leaves: the same for every batch, head and layer, so made once."""
+    _, make_blocks = _flex()
+    return make_blocks(lambda b, h, t, s: s <= t + n_keys - n_queries, None, None, n_queries, n_keys, device=device)
 
 
 def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
