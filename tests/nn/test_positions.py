@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from headway.nn.positions import ALiBi, Learned, PerLayer, Relative, Rotary, Sinusoidal, alibi_slopes
@@ -66,10 +68,25 @@ def test_relative_bias_is_one_number_per_head_and_offset():
     assert both.bias(torch.arange(3)[None], torch.arange(3)[None])[0, 0].tolist() == [[2, 3, 4], [1, 2, 3], [0, 1, 2]]
 
 
+@given(st.integers(1, 6), st.integers(0, 5), st.integers(0, 4), st.integers(1, 8), st.booleans())
+def test_relative_bias_by_shifting_equals_looking_up(n_queries, n_before, n_after, context, is_causal):
+    """Outputs and gradients, for queries that stand anywhere among the keys."""
+    place = Relative(context, 2, is_causal=is_causal)
+    torch.nn.init.normal_(place.weight)
+    query = torch.arange(n_before, n_before + n_queries)[None]
+    key = torch.arange(n_before + n_queries + n_after)[None]
+    shifted = place.bias(query, key)
+    looked_up = place.bias(query.expand(2, -1), key)[:1]  # two rows take the general way
+    assert_close(shifted, looked_up, rtol=0, atol=0)
+    weights = torch.randn(shifted.shape)
+    gradients = [torch.autograd.grad((b * weights).sum(), place.weight)[0] for b in (shifted, looked_up)]
+    assert_close(*gradients, rtol=1e-5, atol=1e-5)
+
+
 def test_relative_offsets_beyond_the_context_are_clipped():
     place = Relative(3, 1, is_causal=True)
     place.weight.data = torch.tensor([[7.0, 8, 9]])
-    assert place.bias(torch.tensor([[10]]), torch.tensor([[0, 8, 9, 10]])).flatten().tolist() == [7, 7, 8, 9]
+    assert place.bias(torch.tensor([[10]]), torch.arange(11)[None]).flatten().tolist() == [7] * 9 + [8, 9]
 
 
 def test_learned_and_per_layer_read_their_tables():

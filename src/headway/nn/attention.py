@@ -130,12 +130,17 @@ def flex_attention(
     elif causal:
         blocks = _causal_blocks(T, S, q.device)
     if bias is not None:
-        added = bias.expand(bias.shape[0], H, T, S)
+        added = bias.to(q.dtype).expand(bias.shape[0], H, T, S)
 
         def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
             return score + (added[b, h, t, s] if added.shape[0] > 1 else added[0, h, t, s])
 
-    return kernel(q, k, v, score_mod=score_mod, block_mask=blocks, enable_gqa=k.shape[1] != H), None
+    # With a bias, or in float32, the kernel's own choice of tiles asks for more shared memory than a Hopper has.
+    tiles = None if bias is None else {"BLOCK_M": 128, "BLOCK_N": 64, "num_stages": 2}
+    if q.dtype == torch.float32:
+        tiles = {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1}
+    y = kernel(q, k, v, score_mod=score_mod, block_mask=blocks, enable_gqa=k.shape[1] != H, kernel_options=tiles)
+    return y, None
 
 
 @cache
