@@ -97,6 +97,7 @@ def test_the_context_is_kept_to():
     with pytest.raises(InputError, match="shorten the prompt"):
         headway.generate(model, "the cat " * 10)
     rotary = writer(positions="rotary")
+    assert len(list(headway.generate(rotary, "the cat", temperature=0))) <= 64 - 7  # unless asked for more
     assert len(list(headway.generate(rotary, "the cat " * 10, max_new_tokens=70, seed=0))) >= 1
 
 

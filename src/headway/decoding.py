@@ -13,6 +13,7 @@ from headway.sampling import GREEDY_BELOW, draw, greedy, temperature
 from headway.sampling.reshape import check_temperature
 from headway.tokenizers import TextStream
 
+DEFAULT_NEW_TOKENS = 256
 Choose = Callable[[Tensor], Tensor]  # logits (B, V) → one token a row (B,)
 
 
@@ -57,7 +58,8 @@ def generate(
     """Continue one prompt or several, yielding tokens as they come.
 
     `temperature` 0 is greedy. Row i draws from `seed + i`, so a text depends on its own seed, not on the batch.
-    Without `max_new_tokens` a text goes on until its end token, at most 256 tokens or to the end of the context.
+    Without `max_new_tokens` a text goes on until its end token, the end of the context the model was trained with,
+    or 256 tokens.
 
         "".join(token.text for token in headway.generate(model, "Once upon", seed=1))
     """
@@ -103,16 +105,16 @@ def _room(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int
     """How many tokens to make: as many as asked, or as fit."""
     if max_new_tokens is not None and max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens={max_new_tokens} must be at least 1")
-    positions = getattr(model, "positions", None)
-    limit = None if positions is None else positions.limit
-    if limit is None:
-        return max_new_tokens or 256
-    if longest + (max_new_tokens or 1) > limit:
+    context = getattr(model.config, "context", None)
+    place = getattr(model, "positions", None)
+    limit = None if place is None else place.limit  # positions that are formulas have none
+    if limit is not None and longest + (max_new_tokens or 1) > limit:
         raise InputError(
             f"a prompt of {longest} tokens and {max_new_tokens or 1} new ones do not fit in the context of {limit}: "
             f"shorten the prompt" + (f", or ask for at most {limit - longest}" if longest < limit else "")
         )
-    return max_new_tokens or min(256, limit - longest)
+    fits = DEFAULT_NEW_TOKENS if context is None else max(context - longest, 1)
+    return max_new_tokens or min(DEFAULT_NEW_TOKENS, fits)
 
 
 def chooser(heat: float, n_rows: int, seed: int | None, *, vocab_size: int) -> Choose:

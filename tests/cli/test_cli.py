@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
 
 import headway
 from headway.cli import main
@@ -121,6 +123,14 @@ def test_generate_reads_a_prompt_from_stdin(capsys, monkeypatch):
 
     monkeypatch.setattr("sys.stdin", io.StringIO("The mat"))
     assert run("generate runs/demo - --greedy --max-new-tokens 3", capsys)[1].startswith("The mat")
+
+
+def test_transformers_opens_what_was_trained():
+    folder = "runs/demo/checkpoints/step-3"
+    theirs, ours = transformers.AutoModelForCausalLM.from_pretrained(folder), headway.load("runs/demo")
+    ids = ours.tokenizer.encode("The statement")
+    assert transformers.AutoTokenizer.from_pretrained(folder).encode("The statement") == ids
+    torch.testing.assert_close(theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids])), rtol=1e-4, atol=1e-4)
 
 
 def test_eval_scores_held_out_text_and_files(capsys):

@@ -101,9 +101,9 @@ def _print(seen: dict[str, Any], run: str, n_params: int, seconds: float) -> Non
         f"""
 Next:
 
-    headway generate {run} "The statement"         more of it
-    headway eval {run}                             the numbers above, again
-    headway train demo --set data.path=FILE             the same on your own text
-    headway train --list                                other recipes
+    {f'headway generate {run} "The statement"':48} more of it
+    {f"headway eval {run}":48} its score, again
+    {"headway train demo --set data.path=FILE":48} the same on your own text
+    {"headway train --help":48} and from there
 """
     )

@@ -136,7 +136,7 @@ def create(
     """A new model of a family or preset, with random weights from torch's generator.
 
     >>> create("gpt2", n_layers=2, device="meta").n_params
-    53559552
+    53561088
     """
     from headway.config import model_config
 
