@@ -114,6 +114,15 @@ def test_wrong_requests_are_refused_before_any_token():
         headway.generate(model, "a")
 
 
+def test_a_new_seed_leaves_the_callers_generator_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    model = writer()
+    torch.manual_seed(3)
+    list(headway.generate(model, "a", max_new_tokens=3))
+    assert torch.equal(torch.rand(2), expected)
+
+
 def test_gradients_are_on_again_between_tokens():
     """`inference_mode` inside a generator must not reach into the caller."""
     for _ in headway.generate(writer(), "a", max_new_tokens=3, seed=0):

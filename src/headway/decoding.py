@@ -1,5 +1,6 @@
 """Writing text with a model, token by token. `decode` is the reference loop: every faster one must match it."""
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ def _room(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int
 
 def chooser(heat: float, n_rows: int, seed: int | None, *, vocab_size: int) -> Choose:
     """Greedy or random choice; entries past the tokenizer's vocabulary are padding and never chosen."""
-    base = torch.seed() if seed is None else seed
+    base = secrets.randbits(32) if seed is None else seed  # torch.seed() would reseed the caller's generator
     generators = [torch.Generator().manual_seed((base + row) % 2**63) for row in range(n_rows)]
 
     def choose(logits: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """headway generate"""
 
+import secrets
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -40,12 +41,10 @@ def generate(
     if prompt == "-":
         prompt = sys.stdin.read()
 
-    import torch
-
     import headway
 
     loaded = headway.load(model, device=device, dtype=dtype)
-    seed = torch.seed() % 2**32 if seed is None else seed
+    seed = secrets.randbits(32) if seed is None else seed
     heat = 0.0 if greedy else temperature
     started = time.monotonic()
     tokens = headway.generate(loaded, [prompt] * n, max_new_tokens=max_new_tokens, temperature=heat, seed=seed)

@@ -85,7 +85,7 @@ class NGram(Model):
         """Count a text (N,), or rows of them (B, N)."""
         ids = ids.reshape(1, -1) if ids.dim() == 1 else ids
         check_ids(ids, self.config.vocab_size)
-        V = self.config.vocab_size
+        V, ids = self.config.vocab_size, ids.long()
         history, following = ids[:, :-1], ids[:, 1:]
         numbers = torch.zeros_like(history)  # the empty context is number 0
         for k in range(self.config.order):
@@ -133,7 +133,7 @@ class NGram(Model):
     def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         ids, _ = blank_padding(ids, lengths)
         check_ids(ids, self.config.vocab_size)
-        return self.probabilities(ids).log()
+        return self.probabilities(ids.long()).log()
 
     def start(self, batch_size: int = 1, capacity: int | None = None) -> NGramState:
         """No room is needed, so `capacity` is for the contract's sake."""
@@ -149,7 +149,7 @@ class NGram(Model):
         check_rows(ids, state.tail.shape[0])
         check_ids(ids, self.config.vocab_size)
         n, T = state.tail.shape[1], ids.shape[1]
-        seen = torch.cat((state.tail, ids), dim=1)  # (B, n + T)
+        seen = torch.cat((state.tail, ids.long()), dim=1)  # (B, n + T)
         real = torch.full_like(state.length, T) if lengths is None else lengths
         logits = self.probabilities(seen)[:, n:].log()
         keep = real[:, None] + torch.arange(n, device=ids.device)  # the n tokens before the end of each row

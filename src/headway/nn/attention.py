@@ -58,7 +58,7 @@ def attention(
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
     if bias is not None:
         scores = scores + bias
-    mask = _with_causal(mask, causal, scores)
+    mask = _with_causal(mask, causal, scores.shape[2], scores.shape[3], scores.device)
     if mask is not None:
         blind = ~mask.any(dim=-1, keepdim=True)  # a query with nothing to look at: 0, where softmax would be 0/0
         scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind, 0.0)
@@ -89,7 +89,7 @@ def fast_attention(
         y = F.scaled_dot_product_attention(q.reshape(q.shape[0], k.shape[1], -1, q.shape[3]), k, v, dropout_p=dropout)
         return y.reshape(q.shape), None
     if not is_causal:
-        mask = _with_causal(mask, causal, q, n_keys)
+        mask = _with_causal(mask, causal, n_queries, n_keys, q.device)
     if bias is not None:
         bias = bias.to(q.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
@@ -163,11 +163,11 @@ def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
 
-def _with_causal(mask: Tensor | None, causal: bool, like: Tensor, n_keys: int | None = None) -> Tensor | None:
+def _with_causal(mask: Tensor | None, causal: bool, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
     if not causal:
         return mask
-    ahead = masks.causal(like.shape[2], n_keys or like.shape[3], device=like.device)
-    return ahead if mask is None else mask & ahead
+    behind = masks.causal(n_queries, n_keys, device=device)
+    return behind if mask is None else mask & behind
 
 
 ATTENTIONS: dict[str, Attend] = {"reference": attention, "fast": fast_attention, "flex": flex_attention}

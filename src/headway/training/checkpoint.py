@@ -21,12 +21,18 @@ class Run:
         self.path = path
         self.checkpoints = path / "checkpoints"
 
-    @classmethod
-    def create(cls, path: str | Path, recipe: str) -> "Run":
-        """Begin a run in a new folder. One that holds a run already is never written to."""
+    @staticmethod
+    def check_free(path: str | Path) -> Path:
+        """A folder that holds anything already is never written to."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise CheckpointError(f"{path} is there already; choose another with --out, or remove it first")
+        return path
+
+    @classmethod
+    def create(cls, path: str | Path, recipe: str) -> "Run":
+        """Begin a run in a new folder."""
+        path = cls.check_free(path)
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / "recipe.toml", recipe)
         return cls(path)

@@ -90,6 +90,7 @@ def train(
             f"set model.name=gpt or a GPT preset"
         )
     device, dtype = parse_device(recipe.train.device), recipe.train.dtype
+    place = Run.check_free(out or free_name(Path("runs") / "train"))  # before any long work
     split = load_split(recipe.data)
     say(f"text        {recipe.data.path}: {_size(split.train)} to learn from, {_size(split.valid)} held out")
     tokenizer = prepare_tokenizer(recipe.tokenizer, split)
@@ -108,7 +109,7 @@ def train(
     )
     before(model)
 
-    run = Run.create(out or free_name(Path("runs") / "train"), recipe.to_toml())
+    run = Run.create(place, recipe.to_toml())
     run.log(
         event="start",
         headway=__version__,
@@ -120,22 +121,19 @@ def train(
         corpus_tokens=len(stream),
     )
     started = time.monotonic()
-    with _stop_request() as stop:
+    with _stop_request() as stop:  # around scoring and saving too: what was learned is not lost to a late Ctrl-C
         if isinstance(model, NGram):
             model.fit(stream)
             step, n_tokens = 0, len(stream)
         else:
             step, n_tokens = _descend(model, stream, split, recipe, run, stop, report)
-    seconds = time.monotonic() - started
-    facts = {"seconds": round(seconds, 3), "train_tokens": n_tokens, "seed": recipe.train.seed}
-    if stop.is_set():
-        checkpoint = run.save(model, step, **facts, interrupted=True)
-        run.log(event="interrupted", step=step, **facts)
-        return Result(model.eval(), run.path, checkpoint, None, step, seconds, n_tokens, interrupted=True)
-    score = evaluate(model, split.valid, batch_size=recipe.eval.batch_size)
-    checkpoint = run.save(model, step, **facts, **score.to_dict())
-    run.log(event="end", step=step, **facts, **score.to_dict())
-    return Result(model.eval(), run.path, checkpoint, score, step, seconds, n_tokens)
+        seconds, was_stopped = time.monotonic() - started, stop.is_set()
+        score = None if was_stopped else evaluate(model, split.valid, batch_size=recipe.eval.batch_size)
+        facts = {"seconds": round(seconds, 3), "train_tokens": n_tokens, "seed": recipe.train.seed}
+        facts |= {} if score is None else score.to_dict()
+        checkpoint = run.save(model, step, **facts)
+        run.log(event="interrupted" if was_stopped else "end", step=step, **facts)
+    return Result(model.eval(), run.path, checkpoint, score, step, seconds, n_tokens, interrupted=was_stopped)
 
 
 def _descend(
@@ -157,18 +155,18 @@ def _descend(
         with torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, config.dtype) == "bfloat16"):
             logits = model(inputs)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        value = loss.item()
+        if not math.isfinite(value):
+            raise HeadwayError(
+                f"the loss is {value} at step {step} (learning rate {lr:.2g}): training has diverged; "
+                f"try a smaller train.lr than {config.lr} or more train.warmup_steps"
+            )
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
         optimizer.step()
         optimizer.zero_grad()
 
         n_tokens += inputs.numel()
-        value = loss.item()
-        if not math.isfinite(value):
-            raise HeadwayError(
-                f"the loss is {value} at step {step} (learning rate {lr:.2g}, gradient norm {norm:.2g}): training has "
-                f"diverged; try a smaller train.lr than {config.lr} or more train.warmup_steps"
-            )
         smooth = value if math.isnan(smooth) else 0.95 * smooth + 0.05 * value
         seconds = time.monotonic() - started
         done = step + 1
