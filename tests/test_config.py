@@ -75,6 +75,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.steps.x=1", "'steps' is a value, not a table"),
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),
+        ("model.vocab_size=300", "set tokenizer.vocab_size"),
         ("model=gpt2", "model='gpt2' is not a table; write model.name='gpt2'"),
     ],
 )

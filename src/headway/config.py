@@ -283,6 +283,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not a TOML file: {error}") from None
     for override in overrides:
+        if override.partition("=")[0].strip() == "model.vocab_size":
+            raise ConfigError(f"--set {override!r}: a model's vocabulary is its tokenizer's; set tokenizer.vocab_size")
         _set(table, override)
     return recipe_from_table(table)
 
