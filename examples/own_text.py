@@ -1,4 +1,4 @@
-"""Train a small GPT on a text of your own, hear it, score it, and hand it to transformers.
+"""Train a small GPT on a text of your own, score it, and hear it.
 
     python examples/own_text.py my.txt --steps 400
 

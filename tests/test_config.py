@@ -62,9 +62,9 @@ def test_configs_are_frozen_and_replaced_with_care():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.step=3", "no setting 'train.step'. Did you mean 'steps'"),
+        ("train.step=3", "no setting 'train.step'. Did you mean 'train.steps'"),
         ("trian.steps=3", "no setting 'trian'. Did you mean 'train'"),
-        ("model.n_head=3", "no setting 'model.n_head'. Did you mean 'n_heads'"),
+        ("model.n_head=3", "no setting 'model.n_head'. Did you mean 'model.n_heads'"),
         ("train.steps=many", "train.steps='many': expected int, got str"),
         ("train.steps=0", "steps=0 must be at least 1"),
         ("train.steps", "is not of the form table.key=value"),
@@ -87,7 +87,7 @@ def test_wrong_settings_are_explained(override, message):
 def test_wrong_files_are_explained(tmp_path):
     with pytest.raises(ConfigError, match="Did you mean 'demo'"):
         load_recipe("demos")
-    with pytest.raises(ConfigError, match="is not a TOML file"):
+    with pytest.raises(ConfigError, match="is not a recipe in TOML"):
         load_recipe(write(tmp_path, "[model\n"))
     with pytest.raises(ConfigError, match="give one of the two"):
         load_recipe(write(tmp_path, '[model]\nname = "gpt2"\nfamily = "bert"\n'))

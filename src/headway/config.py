@@ -67,6 +67,7 @@ class StackConfig(Config, frozen=True, kw_only=True):
         for name in ("vocab_size", "context", "n_heads", "n_kv_heads", "d_model", "d_head", "d_ff"):
             _at_least(self, name, 1)
         _at_least(self, "n_layers", 0)
+        _one_of(self, positions=Positions, norm=Norm, norm_order=NormOrder, feed_forward=FeedForward)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout={self.dropout} is not a probability below 1; 0 turns it off")
         for name in ("norm_eps", "rope_theta"):
@@ -74,9 +75,10 @@ class StackConfig(Config, frozen=True, kw_only=True):
                 raise ConfigError(f"{name}={getattr(self, name)} must be a positive number")
         if self.d_head is None and self.d_model % self.n_heads:
             below = self.d_model // self.n_heads * self.n_heads
+            nearest = f"nearest width below: {below}" if below else f"use at most {self.d_model} heads"
             raise ConfigError(
                 f"d_model={self.d_model} does not split into n_heads={self.n_heads} equal heads; "
-                f"nearest width below: {below or self.n_heads}, or give d_head"
+                f"{nearest}, or give d_head"
             )
         if self.n_kv_heads and self.n_heads % self.n_kv_heads:
             raise ConfigError(
@@ -108,6 +110,10 @@ class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag=
     feed_forward: FeedForward = "gelu-tanh"
     bos_id: int | None = None  # the token every text begins with; see tokenizers/base.py for the rules
     eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _special_ids(self)
 
 
 class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="bert"):
@@ -147,6 +153,7 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _special_ids(self)
         for name in ("n_encoder_layers", "n_decoder_layers"):
             _at_least(self, name, 0)
 
@@ -169,6 +176,7 @@ class NGramConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="ng
     def __post_init__(self) -> None:
         _at_least(self, "vocab_size", 1)
         _at_least(self, "order", 1)
+        _special_ids(self)
 
 
 ModelConfig = GPTConfig | BERTConfig | TransformerConfig | NGramConfig
@@ -188,7 +196,9 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
     """
     from headway.presets import PRESETS  # presets are made of the classes above
 
-    base = PRESETS[name] if name in PRESETS else FAMILIES[name]() if name in FAMILIES else None
+    base = None
+    if isinstance(name, str):
+        base = PRESETS[name] if name in PRESETS else FAMILIES[name]() if name in FAMILIES else None
     if base is None:
         names = [*FAMILIES, *PRESETS]
         raise ConfigError(
@@ -240,9 +250,11 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0), ("seed", 0)):
             _at_least(self, name, least)
+        if self.seed >= 2**31:
+            raise ConfigError(f"train.seed={self.seed} must be below 2147483648")
         for name in ("lr", "min_lr", "weight_decay", "grad_clip"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"train.{name}={getattr(self, name)} must be zero or more")
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be a number from 0 upwards")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
@@ -261,11 +273,14 @@ class EvalConfig(Config, frozen=True, kw_only=True):
         _at_least(self, "batch_size", 1)
 
 
+DEFAULT_MODEL = "gpt-mini"  # of a recipe that names none: something a laptop can train
+
+
 class Recipe(Config, frozen=True, kw_only=True):
     """One run: everything needed to repeat it. On disk the `[model]` table may name a preset: `name = "gpt2"`."""
 
     description: str = ""
-    model: ModelConfig = msgspec.field(default_factory=GPTConfig)
+    model: ModelConfig = msgspec.field(default_factory=lambda: model_config(DEFAULT_MODEL))
     tokenizer: TokenizerConfig = msgspec.field(default_factory=TokenizerConfig)
     data: DataConfig = msgspec.field(default_factory=DataConfig)
     train: TrainConfig = msgspec.field(default_factory=TrainConfig)
@@ -281,8 +296,12 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not a TOML file: {error}") from None
-    for override in overrides:
+        hint = "" if file.suffix == ".toml" else f"; to train on a text: headway train demo --set data.path={file}"
+        raise ConfigError(f"{file} is not a recipe in TOML ({error}){hint}") from None
+    names = [o for o in overrides if o.partition("=")[0].strip() == "model.name"]
+    if names:  # another model: what the recipe says of its own is not for it
+        table["model"] = {}
+    for override in [*names, *(o for o in overrides if o not in names)]:
         if override.partition("=")[0].strip() == "model.vocab_size":
             raise ConfigError(f"--set {override!r}: a model's vocabulary is its tokenizer's; set tokenizer.vocab_size")
         _set(table, override)
@@ -296,8 +315,8 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
     model = dict(model)
     name = model.pop("name", None)
     family = model.pop("family", None)
-    config = model_config(name or family or "gpt", model)
-    if family and FAMILIES.get(family) is not type(config):
+    config = model_config(name if name is not None else family if family is not None else DEFAULT_MODEL, model)
+    if name is not None and family is not None and FAMILIES.get(family) is not type(config):
         raise ConfigError(f"model.name={name!r} is not of model.family={family!r}; give one of the two")
     return build(Recipe, {**table, "model": msgspec.to_builtins(config)})
 
@@ -341,15 +360,22 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
     inner = [part for part in location.rstrip("`").removeprefix("$").split(".") if part]
     path = ".".join(filter(None, [where, *inner]))
     if not text.startswith(("Object contains", "Expected", "Invalid")):
-        return text  # a rule of our own, from a __post_init__
+        # A rule of our own, from a __post_init__, which knows the field but not where it is.
+        return f"{path}.{text}" if path and re.match(r"\w+=", text) else text
     for part in inner:  # walk to the value that is wrong and the type it should have had
         hint = get_type_hints(kind).get(part)
         table = table.get(part) if isinstance(table, Mapping) else None
-        kind = FAMILIES[table["family"]] if hint == ModelConfig else hint
+        if hint == ModelConfig:
+            if not isinstance(table, Mapping) or table.get("family") not in FAMILIES:
+                return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+            hint = FAMILIES[table["family"]]
+        kind = hint
     if unknown := re.search(r"unknown field `(.*)`", text):
         names = list(kind.__struct_fields__)
         key = ".".join(filter(None, [path, unknown[1]]))
-        return f"no setting {key!r}." + suggest(unknown[1], names, otherwise=f" There are: {', '.join(names)}")
+        near = suggest(unknown[1], names)  # "Did you mean 'steps'?", to be found at "train.steps"
+        near = near.replace("'", f"'{path}.", 1) if near and path else near
+        return f"no setting {key!r}." + (near or f" There are: {', '.join(names)}")
     if get_origin(kind) is Literal:
         names = list(get_args(kind))
         return f"{path}={table!r} is not one of {', '.join(map(repr, names))}." + suggest(str(table), names)
@@ -363,7 +389,8 @@ def _set(table: dict[str, Any], override: str) -> None:
     if not equals or not all(parts):
         raise ConfigError(f"--set {override!r} is not of the form table.key=value, such as train.steps=100")
     try:
-        value = tomllib.loads(f"value = {raw}")["value"]
+        read = tomllib.loads(f"value = {raw}")
+        value = read["value"] if len(read) == 1 else raw.strip()
     except tomllib.TOMLDecodeError:
         value = raw.strip()
     for part in parts[:-1]:
@@ -375,8 +402,28 @@ def _set(table: dict[str, Any], override: str) -> None:
 
 def _at_least(config: Config, name: str, least: int) -> None:
     value = getattr(config, name)
-    if value is not None and value < least:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r} is not a whole number")
+    if value < least:
         raise ConfigError(f"{name}={value} must be at least {least}")
+
+
+def _one_of(config: Config, **choices: Any) -> None:
+    """For configs made in Python, whose types nobody checked."""
+    for name, kind in choices.items():
+        if getattr(config, name) not in get_args(kind):
+            names = ", ".join(map(repr, get_args(kind)))
+            raise ConfigError(f"{name}={getattr(config, name)!r} is not one of {names}")
+
+
+def _special_ids(config: Any) -> None:
+    for name in ("bos_id", "eos_id"):
+        _at_least(config, name, 0)
+        value = getattr(config, name)
+        if value is not None and value >= config.vocab_size:
+            raise ConfigError(f"{name}={value} is outside the vocabulary of {config.vocab_size}")
 
 
 def _divisors(n: int) -> str:

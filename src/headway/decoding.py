@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, InputError
-from headway.models.base import LanguageModel, Model, language_model
+from headway.models.base import LanguageModel, Model, evaluating, language_model
 from headway.nn.state import State
 from headway.sampling import GREEDY_BELOW, draw, greedy, temperature
 from headway.sampling.reshape import check_temperature
@@ -30,7 +30,9 @@ def decode(
     lengths = torch.tensor([len(row) for row in rows])
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
     if state is None:
-        state = model.start(batch_size=len(rows), capacity=int(lengths.max()) + max_new_tokens)
+        room, context = int(lengths.max()) + max_new_tokens, getattr(model.config, "context", None)
+        # Past the context, where positions allow it, the cache grows as it fills.
+        state = model.start(batch_size=len(rows), capacity=room if context is None or room <= context else None)
     for n in range(max_new_tokens):
         with torch.inference_mode():  # not around the yield: it would reach into the caller
             logits, state = model.step(ids, state, lengths if n == 0 else None, last=True)
@@ -74,10 +76,15 @@ def generate(
         raise InputError("no prompt to continue: give at least one, which may be empty")
     n_new = _room(model, max(map(len, rows)), max_new_tokens)
     choose = chooser(temperature, len(rows), seed, vocab_size=tokenizer.vocab_size)
-    return _with_text(decode(model, rows, choose, n_new), [TextStream(tokenizer) for _ in rows], n_new, _ends(model))
+    return _with_text(model, decode(model, rows, choose, n_new), [TextStream(tokenizer) for _ in rows], n_new)
 
 
-def _with_text(steps: Iterable[Tensor], streams: list[TextStream], n_new: int, ends: set[int]) -> Iterator[Token]:
+def _with_text(model: LanguageModel, steps: Iterable[Tensor], streams: list[TextStream], n_new: int) -> Iterator[Token]:
+    with evaluating(model):
+        yield from _tokens(steps, streams, n_new, _ends(model))
+
+
+def _tokens(steps: Iterable[Tensor], streams: list[TextStream], n_new: int, ends: set[int]) -> Iterator[Token]:
     alive = set(range(len(streams)))
     for n, tokens in enumerate(steps, start=1):
         for row, id in enumerate(tokens.tolist()):
@@ -114,7 +121,7 @@ def _room(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int
             f"a prompt of {longest} tokens and {max_new_tokens or 1} new ones do not fit in the context of {limit}: "
             f"shorten the prompt" + (f", or ask for at most {limit - longest}" if longest < limit else "")
         )
-    fits = DEFAULT_NEW_TOKENS if context is None else max(context - longest, 1)
+    fits = DEFAULT_NEW_TOKENS if context is None or context <= longest else context - longest
     return max_new_tokens or min(DEFAULT_NEW_TOKENS, fits)
 
 

@@ -14,7 +14,8 @@ from headway.errors import CheckpointError
 def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to fill; it takes the name `path`, whole and flushed to disk, when the block ends well.
 
-    If the block fails, or the power does, whatever was at `path` is still there.
+    If the block fails, or the power does, whatever was at `path` is still there. Overwriting takes two renames: should
+    the power fail between them, the old folder is whole beside its place, as `.NAME.….old/NAME`.
     """
     path = Path(path)
     if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
@@ -32,7 +33,13 @@ def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent)) / path.name
             path.rename(old)
-        aside.rename(path)
+        try:
+            aside.rename(path)
+        except OSError:
+            if old is not None:
+                old.rename(path)
+                old.parent.rmdir()
+            raise
         _flush(path.parent)
         if old is not None:
             shutil.rmtree(old.parent)

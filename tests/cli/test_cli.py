@@ -121,7 +121,7 @@ def test_generate_json_and_several(capsys):
 def test_generate_reads_a_prompt_from_stdin(capsys, monkeypatch):
     import io
 
-    monkeypatch.setattr("sys.stdin", io.StringIO("The mat"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The mat")))
     assert run("generate runs/demo - --greedy --max-new-tokens 3", capsys)[1].startswith("The mat")
 
 
@@ -172,11 +172,11 @@ def test_demo_shows_what_it_promises(capsys):
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("train demo --set train.step=3", 2, "no setting 'train.step'. Did you mean 'steps'?"),
+        ("train demo --set train.step=3", 2, "no setting 'train.step'. Did you mean 'train.steps'?"),
         ("train demos", 2, "Did you mean 'demo'?"),
         ("train", 2, "which recipe?"),
         ("train demo --out runs/demo", 1, "runs/demo is there already"),
-        ("train demo --set data.path=nowhere.txt", 1, "no text at nowhere.txt"),
+        ("train demo --set data.path=nowhere.txt", 1, "nowhere.txt: neither a file"),
         ("train demo --device cuda:99", 1, "cuda"),
         ("train demo --device gpu", 2, "device='gpu' is no device"),
         ("train demo --set model.n_heads=7", 2, "d_model=128 does not split into n_heads=7"),
@@ -186,7 +186,7 @@ def test_demo_shows_what_it_promises(capsys):
         ("generate runs/demo --max-new-tokens 0", 2, "max_new_tokens=0"),
         ("generate runs/demo -n 0", 2, "at least 1"),
         ("generate runs/demo --dtype half", 2, "dtype='half' is not one of"),
-        ("eval runs/demo nowhere.txt", 1, "no text at nowhere.txt"),
+        ("eval runs/demo nowhere.txt", 1, "nowhere.txt: neither a file"),
         ("eval runs/demo/checkpoints/step-3", 2, "name a text"),
         ("eval runs/demo --context 0", 2, "at least 1"),
         ("frobnicate", 2, "No such command"),

@@ -1,4 +1,4 @@
-"""Models are one graph to torch.compile: no break, the same numbers. The backend is eager: what is tested is tracing."""
+"""Models are one graph to torch.compile: no break, the same numbers. The backend is eager: tracing is tested."""
 
 import pytest
 import torch

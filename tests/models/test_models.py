@@ -161,7 +161,7 @@ def test_wrong_sources_and_masks_are_named():
         ({"d_model": 100}, "d_model=100 does not split into n_heads=12 equal heads; nearest width below: 96"),
         ({"n_kv_heads": 5}, "n_kv_heads=5 does not divide n_heads=12.*possible: 1, 2, 3, 4, 6, 12"),
         ({"positions": "rotery"}, "Did you mean 'rotary'"),
-        ({"n_layer": 3}, "no setting 'model.n_layer'. Did you mean 'n_layers'"),
+        ({"n_layer": 3}, "no setting 'model.n_layer'. Did you mean 'model.n_layers'"),
         ({"n_layers": "three"}, "model.n_layers='three': expected int, got str"),
         ({"dropout": 1.5}, "dropout=1.5"),
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),

@@ -231,6 +231,10 @@ def test_pickled_weights_are_never_opened(saved):
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     model = gpt(vocab_size=41)
     model.tokenizer = tokenizers.train("bpe", ["some text"], 300)
+    with pytest.raises(CheckpointError, match=r"the tokenizer has .* the model 41"):
+        model.save(tmp_path / "model")  # what could not be loaded is not written
+    tokenizer, model.tokenizer = model.tokenizer, None
     saved = model.save(tmp_path / "model")
+    tokenizer.save(saved)
     with pytest.raises(CheckpointError, match=r"the tokenizer has .* the model 41"):
         headway.load(saved)

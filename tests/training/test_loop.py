@@ -105,7 +105,7 @@ def test_a_signal_ends_the_run_after_the_step_with_a_checkpoint(recipe, tmp_path
 def test_an_existing_run_is_never_written_to(recipe, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("precious")
-    with pytest.raises(CheckpointError, match="is there already; choose another with --out"):
+    with pytest.raises(CheckpointError, match="is there already; choose another place with --out"):
         headway.train(recipe(), out=tmp_path / "run")
     assert os.listdir(tmp_path / "run") == ["mine"]
 

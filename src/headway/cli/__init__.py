@@ -15,7 +15,7 @@ from headway.errors import HeadwayError
 
 app = typer.Typer(
     name="headway",
-    help="Build, train, look into and serve every model of the Transformer lectures.",
+    help="Build, train and use the models of the Transformer lectures.",
     epilog="Begin with: headway demo",
     no_args_is_help=True,
     add_completion=False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Json, print_json
+from headway.cli.options import Json, print_json, program
 
 if TYPE_CHECKING:
     from headway.models.base import LanguageModel
@@ -69,10 +69,11 @@ def demo(
     seen |= {"sample_after": _sample(model), "trigram": counted.bits_per_byte, "gpt": score.bits_per_byte}
     if json:
         facts = {"run": str(result.path), "steps": result.steps, "seconds": result.seconds, "n_params": model.n_params}
-        print_json({**facts, **seen})
+        print_json({**facts, **seen, "interrupted": result.interrupted})
     else:
         _print(seen, str(result.path), model.n_params, result.seconds)
     if result.interrupted:
+        say(f"interrupted after step {result.steps}; what was learned so far is saved")
         raise typer.Exit(130)
 
 
@@ -97,13 +98,14 @@ def _print(seen: dict[str, Any], run: str, n_params: int, seconds: float) -> Non
     }
     for name, value in rows.items():
         print(f"    {name:36} {value:6.3f}  {'█' * round(value * 5)}")
+    command = program()
     print(
         f"""
 Next:
 
-    {f'headway generate {run} "The statement"':48} more of it
-    {f"headway eval {run}":48} its score, again
-    {"headway train demo --set data.path=FILE":48} the same on your own text
-    {"headway train --help":48} and from there
+    {f'{command} generate {run} "The statement"':52} more of it
+    {f"{command} eval {run}":52} its score, again
+    {f"{command} train demo --set data.path=FILE":52} the same on your own text
+    {f"{command} train demo --show":52} every setting there is
 """
     )

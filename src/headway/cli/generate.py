@@ -36,10 +36,12 @@ def generate(
       headway generate runs/demo "The statement" --max-new-tokens 40
       headway generate runs/demo --greedy --json
     """
+    from headway.data.corpora import decode_text
+
     if n < 1:
         raise typer.BadParameter(f"{n} texts: at least 1", param_hint="-n")
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = decode_text(sys.stdin.buffer.read(), "stdin").removesuffix("\n")  # which `echo` adds
 
     import headway
 
@@ -53,6 +55,8 @@ def generate(
         for token in tokens:
             print(token.text, end="", flush=True)
         print()
+        if max_new_tokens is None and token.finish == "length":
+            print("(the end of what fits; --max-new-tokens sets how much to write)", file=sys.stderr)
         return
     rows: list[list[Token]] = [[] for _ in range(n)]
     for token in tokens:

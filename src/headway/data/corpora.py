@@ -57,7 +57,7 @@ def load_documents(path: str, root: str | None = None) -> list[str]:
     """A built-in corpus by name, a text file, a folder (its .txt files, at any depth) or a glob; a file a document."""
     if path in CORPORA:
         return CORPORA[path]()
-    place = Path(root or os.environ.get("HEADWAY_DATA") or ".").expanduser() / Path(path).expanduser()
+    place = Path(locate(path, root))
     if place.is_file():
         files = [place]
     elif place.is_dir():
@@ -77,18 +77,30 @@ def load_documents(path: str, root: str | None = None) -> list[str]:
     return documents
 
 
+def locate(path: str, root: str | None = None) -> str:
+    """Where a data path leads, wherever one stands: a built-in corpus by name, or an absolute path."""
+    if path in CORPORA:
+        return path
+    base = Path(root or os.environ.get("HEADWAY_DATA") or ".").expanduser()
+    return os.path.abspath(base / Path(path).expanduser())
+
+
 def read_text(file: str | Path) -> str:
     """A UTF-8 file as it is, line ends included."""
     try:
         data = Path(file).read_bytes()
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    return decode_text(data, str(file))
+
+
+def decode_text(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{file} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start:,}; "
-            f"convert it first, such as: iconv -f latin1 -t utf-8 {file} > converted.txt"
+            f"{name} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start:,}; "
+            f"convert it first, such as: iconv -f latin1 -t utf-8 {name} > converted.txt"
         ) from None
 
 

@@ -9,9 +9,10 @@ Equal by test: `step` by `step` = `forward`; a batch = its rows one by one; padd
 never changes a past logit. Sequence-to-sequence models take `source` and `source_mask` in `forward` and `start`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +75,8 @@ class Model(nn.Module):
         for name, parameter in own.items():
             if name not in tensors:
                 raise CheckpointError(f"the weights lack {name!r}")
+            if tensors[name].dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+                raise CheckpointError(f"{name!r} is of type {tensors[name].dtype}; weights are floating-point numbers")
             if tensors[name].shape != parameter.shape:
                 shapes = f"{tuple(tensors[name].shape)}, not {tuple(parameter.shape)}"
                 raise CheckpointError(f"{name!r} has shape {shapes}: config.json and the weights do not agree")
@@ -90,12 +93,25 @@ class Model(nn.Module):
 
 def language_model(model: object) -> LanguageModel:
     """The model itself, if it predicts the next token."""
-    if not isinstance(model, LanguageModel):
+    if not isinstance(model, LanguageModel) or getattr(model, "needs_source", False):
         raise InputError(
-            f"a {type(model).__name__} does not predict the next token, so it neither writes nor scores text; "
-            f"a gpt or an ngram does"
+            f"a {type(model).__name__} does not predict the next token from those before it alone, so it neither "
+            f"writes nor scores plain text; a gpt or an ngram does"
         )
     return model
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Without dropout inside the block, whatever the model's mode was; and back to that after it."""
+    was_training = isinstance(model, nn.Module) and model.training
+    if was_training:
+        cast(nn.Module, model).eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            cast(nn.Module, model).train()
 
 
 def blank_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -108,6 +124,8 @@ def blank_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor |
     if lengths is None:
         return ids, None
     lengths = torch.as_tensor(lengths)
+    if lengths.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"lengths of type {lengths.dtype}: how many tokens are real is an integer")
     if lengths.shape != ids.shape[:1]:
         raise InputError(f"lengths of shape {tuple(lengths.shape)} for ids of shape {tuple(ids.shape)}: one per row")
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling():

@@ -16,6 +16,8 @@ from headway.errors import InputError
 from headway.models.base import Model, check_context
 from headway.models.stack import make_blocks, make_final_norm, make_norm, make_positions
 from headway.nn import Embedding, Look
+from headway.nn.embedding import check_ids, check_shape
+from headway.nn.feedforward import ACTIVATIONS
 from headway.nn.init import truncated_normal
 
 
@@ -41,8 +43,13 @@ class BERT(Model):
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """ids (B, T); mask (B, T), True = a real token; segments (B, T), by default all the first. → (B, T, D)."""
-        check_context(ids.shape[-1], self.positions.limit, self.config.positions)
+        check_shape(ids)
+        check_context(ids.shape[1], self.positions.limit, self.config.positions)
         check_mask(ids, mask, "mask")
+        if segments is not None:
+            check_ids(segments, self.config.n_segments, "segments")
+            if segments.shape != ids.shape:
+                raise InputError(f"segments of shape {tuple(segments.shape)} for ids of shape {tuple(ids.shape)}")
         ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
         pos = torch.arange(ids.shape[-1], device=ids.device)[None]
         look = Look(
@@ -63,24 +70,35 @@ class BERT(Model):
 
 
 class MaskedLM(Model):
-    """The masked-LM head: dense, activation, norm, then the embedding matrix and a bias (Devlin et al. 2019, §3.1)."""
+    """The masked-LM head on an encoder: dense, activation, norm, then the embedding matrix and a bias.
+
+    As in the released code of Devlin et al. 2019; the activation is the encoder's own (GELU where that has a gate).
+    """
+
+    config: BERTConfig
 
     def __init__(self, encoder: BERT):
         super().__init__()
-        self.encoder, self.config = encoder, encoder.config
-        c = encoder.config
-        self.dense = nn.Linear(c.d_model, c.d_model)
-        self.norm = nn.LayerNorm(c.d_model, eps=c.norm_eps)
-        self.output = None if c.tie_embeddings else nn.Parameter(torch.empty(c.vocab_size, c.d_model))
-        self.bias = nn.Parameter(torch.empty(c.vocab_size))
+        self.encoder, self.config, self.tokenizer = encoder, encoder.config, encoder.tokenizer
+        c, like = encoder.config, encoder.embedding.weight  # the head lives where the encoder does
+        self.dense = nn.Linear(c.d_model, c.d_model, device=like.device, dtype=like.dtype)
+        self.norm = nn.LayerNorm(c.d_model, eps=c.norm_eps, device=like.device, dtype=like.dtype)
+        self.output = None if c.tie_embeddings else nn.Parameter(torch.empty_like(like))
+        self.bias = nn.Parameter(like.new_empty(c.vocab_size))
+        self.activation = ACTIVATIONS.get(c.feed_forward, F.gelu)
         self.init_weights()
 
     def init_weights(self) -> None:
-        truncated_normal(self, std=0.02)
+        """The head's alone: the encoder comes with weights of its own."""
+        truncated_normal(self.dense, std=0.02)
+        self.norm.reset_parameters()
+        nn.init.zeros_(self.bias)
+        if self.output is not None:
+            nn.init.trunc_normal_(self.output, std=0.02, a=-0.04, b=0.04)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Logits (B, T, V) for every position."""
-        x = self.norm(F.gelu(self.dense(self.encoder(ids, mask, segments))))
+        x = self.norm(self.activation(self.dense(self.encoder(ids, mask, segments))))
         return F.linear(x, self.encoder.embedding.weight if self.output is None else self.output, self.bias)
 
 

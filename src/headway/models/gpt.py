@@ -61,6 +61,7 @@ class GPT(Model):
         """An empty cache for so many rows; `capacity` positions each, by default the context."""
         return start_cache(self, self.positions, self.config.n_layers, batch_size, capacity)
 
+    @torch.no_grad()  # the cache is written in place: there is no way back through it
     def step(
         self, ids: Tensor, state: KVCache, lengths: Tensor | None = None, *, last: bool = False
     ) -> tuple[Tensor, KVCache]:

@@ -6,13 +6,13 @@ other (W_Q, W_K, W_V). GPT-1 and GPT-2 were published with matrices the other wa
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from headway.config import BERTConfig, GPTConfig, ModelConfig, StackConfig
+from headway.config import BERTConfig, GPTConfig, ModelConfig, StackConfig, build
 from headway.errors import CheckpointError
 
 
@@ -40,6 +40,7 @@ class Layout:
     write_config: Callable[[Any], dict[str, Any] | None]  # None: this config does not fit the layout
     read_config: Callable[[Mapping[str, Any]], ModelConfig]
     optional: tuple[str, ...] = ()  # our names that a file may lack; they are then zero
+    aliases: Mapping[str, str] = field(default_factory=dict)  # their name → another under which they keep a copy
 
     def to_theirs(self, config: Any, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
         theirs: dict[str, Tensor] = {}
@@ -50,6 +51,7 @@ class Layout:
                 rows = _rows(name, config)
                 parts = tensor.split(rows) if rows else (tensor,)
                 theirs.update((n, part.contiguous()) for n, part in zip(name.theirs, parts, strict=True))
+                theirs.update((self.aliases[n], theirs[n]) for n in name.theirs if n in self.aliases)
                 left.discard(name.ours)
         assert not left, f"no name in the {self.model_type} layout for {sorted(left)}"
         return theirs
@@ -58,6 +60,11 @@ class Layout:
         self, config: StackConfig, theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Tensors for the names in `wanted`; theirs may carry the prefix or not."""
+        theirs = {_modern(name): tensor for name, tensor in theirs.items()}
+        for main, alias in self.aliases.items():
+            if alias in theirs:
+                theirs.setdefault(main, theirs.pop(alias))
+                theirs.pop(alias, None)
         if not any(name.startswith(self.prefix) for name in theirs):
             theirs = {name if name.startswith("lm_head") else self.prefix + name: t for name, t in theirs.items()}
         ours: dict[str, Tensor] = {}
@@ -73,6 +80,14 @@ class Layout:
             if missing:
                 raise CheckpointError(f"the weights lack {missing[0]!r}, which a {self.model_type} model has")
             parts = [theirs[n].T if name.transposed else theirs[n] for n in name.theirs]
+            rows = _rows(name, config) or [wanted[name.ours].shape[0]]
+            for n, part, n_rows in zip(name.theirs, parts, rows, strict=True):
+                if part.shape != (n_rows, *wanted[name.ours].shape[1:]):
+                    right = (n_rows, *wanted[name.ours].shape[1:])
+                    raise CheckpointError(
+                        f"{n!r} has shape {tuple(theirs[n].shape)} where config.json asks for "
+                        f"{right[::-1] if name.transposed else right}: config.json and the weights do not agree"
+                    )
             ours[name.ours] = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
             used.update(name.theirs)
         if strange := [n for n in theirs if n not in used and not n.endswith(self.ignored)]:
@@ -88,6 +103,13 @@ class Layout:
                 yield Name(name.ours.format(i=i), tuple(t.format(i=i) for t in name.theirs), name.transposed)
 
 
+def _modern(name: str) -> str:
+    """Norms were once saved with the letters of their paper."""
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        name = name.removesuffix(old) + new if name.endswith(old) else name
+    return name
+
+
 def _rows(name: Name, c: StackConfig) -> list[int] | None:
     """How many rows of ours each of theirs takes."""
     if len(name.theirs) == 3:
@@ -100,11 +122,12 @@ FROM_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"ge
 
 
 def _fits(c: StackConfig, **parts: Any) -> bool:
-    """Whether the config has just these parts, and heads that make up the width."""
+    """Whether the config has just these parts."""
     return all(getattr(c, name) in (value if isinstance(value, tuple) else (value,)) for name, value in parts.items())
 
 
 def _is_plain(c: StackConfig) -> bool:
+    """Whether all heads have keys of their own, and together make up the width."""
     return c.n_kv_heads == c.n_heads and c.n_heads * c.d_head == c.d_model
 
 
@@ -194,7 +217,7 @@ def _write_gpt2(c: GPTConfig) -> dict[str, Any] | None:
 def _read_gpt2(config: Mapping[str, Any]) -> GPTConfig:
     _refuse(config, scale_attn_weights=[True], scale_attn_by_inverse_layer_idx=[False], add_cross_attention=[False])
     activation = _known("activation_function", config.get("activation_function", "gelu_new"), FROM_ACTIVATIONS)
-    return GPTConfig(**_read_gpt_shape(config), d_ff=config.get("n_inner"), feed_forward=activation)
+    return build(GPTConfig, {**_read_gpt_shape(config), "d_ff": config.get("n_inner"), "feed_forward": activation})
 
 
 def _write_gpt1(c: GPTConfig) -> dict[str, Any] | None:
@@ -207,7 +230,7 @@ def _write_gpt1(c: GPTConfig) -> dict[str, Any] | None:
 
 def _read_gpt1(config: Mapping[str, Any]) -> GPTConfig:
     activation = _known("afn", config.get("afn", "gelu"), {"gelu": "gelu-tanh", "relu": "relu"})
-    return GPTConfig(**_read_gpt_shape(config), norm_order="post", feed_forward=activation)
+    return build(GPTConfig, {**_read_gpt_shape(config), "norm_order": "post", "feed_forward": activation})
 
 
 _GPT_IGNORED = (".attn.bias", ".attn.masked_bias")
@@ -269,7 +292,7 @@ def _read_llama(config: Mapping[str, Any]) -> GPTConfig:
     if kind != "default":
         raise CheckpointError(f"config.json: rotary frequencies rescaled by {kind!r} are not supported yet")
     _refuse(config, hidden_act=["silu", "swish"], mlp_bias=[config.get("attention_bias", False)])
-    return GPTConfig(
+    fields = dict(
         vocab_size=config["vocab_size"],
         context=config.get("max_position_embeddings", 2048),
         d_model=config["hidden_size"],
@@ -279,7 +302,7 @@ def _read_llama(config: Mapping[str, Any]) -> GPTConfig:
         n_kv_heads=config.get("num_key_value_heads"),
         d_head=config.get("head_dim"),
         norm_eps=config.get("rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
+        rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10_000.0,
         bias=config.get("attention_bias", False),
         dropout=config.get("attention_dropout", 0.0),
         tie_embeddings=config.get("tie_word_embeddings", False),
@@ -288,6 +311,7 @@ def _read_llama(config: Mapping[str, Any]) -> GPTConfig:
         feed_forward="swiglu",
         **_special(config),
     )
+    return build(GPTConfig, fields)
 
 
 _LLAMA_LAYER = "model.layers.{i}"
@@ -339,19 +363,20 @@ def _write_bert(c: BERTConfig) -> dict[str, Any] | None:
 
 def _read_bert(config: Mapping[str, Any]) -> BERTConfig:
     _refuse(config, position_embedding_type=["absolute"], is_decoder=[False], add_cross_attention=[False])
-    return BERTConfig(
-        vocab_size=config["vocab_size"],
-        context=config.get("max_position_embeddings", 512),
-        d_model=config["hidden_size"],
-        d_ff=config["intermediate_size"],
-        n_layers=config["num_hidden_layers"],
-        n_heads=config["num_attention_heads"],
-        feed_forward=_known("hidden_act", config.get("hidden_act", "gelu"), FROM_ACTIVATIONS),
-        dropout=config.get("hidden_dropout_prob", 0.1),
-        n_segments=config.get("type_vocab_size", 2),
-        norm_eps=config.get("layer_norm_eps", 1e-12),
-        tie_embeddings=config.get("tie_word_embeddings", True),
-    )
+    fields = {
+        "vocab_size": config["vocab_size"],
+        "context": config.get("max_position_embeddings", 512),
+        "d_model": config["hidden_size"],
+        "d_ff": config["intermediate_size"],
+        "n_layers": config["num_hidden_layers"],
+        "n_heads": config["num_attention_heads"],
+        "feed_forward": _known("hidden_act", config.get("hidden_act", "gelu"), FROM_ACTIVATIONS),
+        "dropout": config.get("hidden_dropout_prob", 0.1),
+        "n_segments": config.get("type_vocab_size", 2),
+        "norm_eps": config.get("layer_norm_eps", 1e-12),
+        "tie_embeddings": config.get("tie_word_embeddings", True),
+    }
+    return build(BERTConfig, fields)
 
 
 _BERT_LAYER = "bert.encoder.layer.{i}"
@@ -388,10 +413,11 @@ MASKED_LM = Layout(
         *(Name(f"encoder.{name.ours}", name.theirs) for name in BERT.names),
         *_pairs("dense", f"{_HEAD}.transform.dense"),
         *_pairs("norm", f"{_HEAD}.transform.LayerNorm"),
-        Name("bias", (f"{_HEAD}.bias",)),
+        Name("bias", (f"{_HEAD}.decoder.bias",)),
         Name("output", (f"{_HEAD}.decoder.weight",)),
     ),
-    ignored=(".position_ids", f"{_HEAD}.decoder.bias", "seq_relationship.weight", "seq_relationship.bias"),
+    ignored=(".position_ids", "seq_relationship.weight", "seq_relationship.bias"),
+    aliases={f"{_HEAD}.decoder.bias": f"{_HEAD}.bias"},
     write_config=_write_bert,
     read_config=_read_bert,
     optional=("encoder.pooler.weight", "encoder.pooler.bias"),  # transformers saves this head without the pooler

@@ -9,17 +9,18 @@ Contexts are numbered by what was seen: a context of k tokens is the pair (numbe
 looked up in a sorted array. No dict per n-gram, so counting and scoring are a few array operations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from headway.config import NGramConfig
-from headway.errors import InputError
+from headway.errors import CheckpointError, InputError
 from headway.models.base import Model, blank_padding, last_real
 from headway.models.stack import check_rows
 from headway.nn.embedding import check_ids
+from headway.nn.state import as_rows
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class NGramState:
     def nbytes(self) -> int:
         return self.tail.nbytes
 
-    def reorder(self, rows: Tensor) -> "NGramState":
+    def reorder(self, rows: Tensor | Sequence[int]) -> "NGramState":
+        rows = as_rows(rows, self.length)
         return NGramState(self.tail[rows], self.length[rows])
 
     def copy(self) -> "NGramState":
@@ -74,6 +76,14 @@ class NGram(Model):
         return sum(self.get_buffer(f"count{k}").numel() for k in range(self.config.order))
 
     def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        names = {f"{name}{k}" for k in range(self.config.order) for name in self.TABLES}
+        if odd := sorted(names ^ set(tensors)):
+            raise CheckpointError(f"the tables lack or should not have {odd[0]!r} for order={self.config.order}")
+        for k in range(self.config.order):
+            contexts, start, token, count = (tensors[f"{name}{k}"] for name in self.TABLES)
+            fit = len(start) == len(contexts) + 1 and len(token) == len(count) == int(start[-1])
+            if not fit or (token.numel() and int(token.max()) >= self.config.vocab_size):
+                raise CheckpointError(f"the tables of context length {k} do not fit each other or config.json")
         for k in range(self.config.order):
             self._set_table(k, *(tensors[f"{name}{k}"] for name in self.TABLES))
 
@@ -105,13 +115,14 @@ class NGram(Model):
         if k == 0:
             return torch.zeros_like(history)
         older = torch.full_like(history, -1)
-        older[:, k - 1 :] = history[:, : history.shape[1] - (k - 1)]
+        older[:, k - 1 :] = history[:, : max(0, history.shape[1] - (k - 1))]
         return older
 
     def probabilities(self, history: Tensor) -> Tensor:
         """p(next token) after each position of history (B, T), which may hold −1 for "nothing": (B, T, V)."""
         V = self.config.vocab_size
-        p = torch.full((history.numel(), V), 1 / V, device=history.device)
+        # float64: a rare token after a long, sure context is far below what float32 can hold.
+        p = torch.full((history.numel(), V), 1 / V, dtype=torch.float64, device=history.device)
         numbers = torch.zeros_like(history)
         for k in range(self.config.order):
             contexts, start, token, count = (self.get_buffer(f"{name}{k}") for name in self.TABLES)
@@ -125,7 +136,7 @@ class NGram(Model):
             which = torch.repeat_interleave(torch.arange(len(n), device=n.device), distinct)
             first = distinct.cumsum(0) - distinct
             at = start[n][which] + torch.arange(len(which), device=n.device) - first[which]
-            total = torch.zeros(len(n), device=p.device).index_add_(0, which, count[at].float())
+            total = torch.zeros(len(n), dtype=p.dtype, device=p.device).index_add_(0, which, count[at].to(p.dtype))
             p[row] *= (distinct / (total + distinct))[:, None]
             p[row[which], token[at]] += count[at] / (total + distinct)[which]
         return p.view(*history.shape, V)
@@ -133,7 +144,7 @@ class NGram(Model):
     def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         ids, _ = blank_padding(ids, lengths)
         check_ids(ids, self.config.vocab_size)
-        return self.probabilities(ids.long()).log()
+        return self.probabilities(ids.long()).log().float()
 
     def start(self, batch_size: int = 1, capacity: int | None = None) -> NGramState:
         """No room is needed, so `capacity` is for the contract's sake."""
@@ -151,7 +162,7 @@ class NGram(Model):
         n, T = state.tail.shape[1], ids.shape[1]
         seen = torch.cat((state.tail, ids.long()), dim=1)  # (B, n + T)
         real = torch.full_like(state.length, T) if lengths is None else lengths
-        logits = self.probabilities(seen)[:, n:].log()
+        logits = self.probabilities(seen)[:, n:].log().float()
         keep = real[:, None] + torch.arange(n, device=ids.device)  # the n tokens before the end of each row
         return last_real(logits, lengths) if last else logits, NGramState(seen.gather(1, keep), state.length + real)
 

@@ -5,7 +5,10 @@ Where it does not, `model_type` is `headway-…`, `config.json` holds our config
 Nothing is ever unpickled.
 """
 
+import functools
 import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,14 +39,18 @@ _MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "MaskedL
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
+    path = Path(path)
+    if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
+        raise CheckpointError(f"{path} holds something else than a model, which overwriting would delete")
     with new_directory(path, overwrite=overwrite) as folder:
         write_model(model, folder)
-    return Path(path)
+    return path
 
 
 def write_model(model: Model, folder: Path) -> None:
     """Write the files of a model into a folder that exists."""
     config = model.config
+    _check_tokenizer(model, folder)
     tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()}
     for layout in LAYOUTS.get(type(model).__name__, ()):
         if fields := layout.write_config(config):
@@ -85,6 +92,9 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
         model.load_weights(tensors)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
+    kinds = {t.dtype for t in tensors.values() if t.is_floating_point()}
+    if dtype is None and len(kinds) > 1:  # a file of several precisions is used in the widest
+        dtype = functools.reduce(torch.promote_types, kinds)
     model.tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
     _check_tokenizer(model, folder)
     return model.to(parse_device(device), parse_dtype(dtype)).eval()
@@ -156,7 +166,8 @@ def find_model(path: str | Path) -> Path:
     path = Path(path)
     if (path / "config.json").is_file():
         return path
-    checkpoints = [c for c in (path / "checkpoints").glob("step-*") if (c / "config.json").is_file()]
+    checkpoints = [c for c in (path / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", c.name)]
+    checkpoints = [c for c in checkpoints if (c / "config.json").is_file()]
     if checkpoints:
         return min(checkpoints, key=_merit)
     if path.is_dir():
@@ -170,10 +181,10 @@ def find_model(path: str | Path) -> Path:
 def _merit(checkpoint: Path) -> tuple[float, int]:
     step = int(checkpoint.name.removeprefix("step-"))
     try:
-        score = json.loads((checkpoint / "training.json").read_text(encoding="utf-8")).get("bits_per_byte")
-    except (OSError, ValueError):
-        score = None
-    return (float("inf") if score is None else score, -step)
+        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["bits_per_byte"])
+    except (OSError, ValueError, KeyError, TypeError):
+        score = math.inf  # interrupted before it was scored
+    return (math.inf if math.isnan(score) else score, -step)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -189,7 +200,12 @@ def read_json(file: Path) -> dict[str, Any]:
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of `model.safetensors`, or of the shards that its index names."""
     index = folder / "model.safetensors.index.json"
-    names = sorted(set(read_json(index).get("weight_map", {}).values())) if index.is_file() else ["model.safetensors"]
+    names = ["model.safetensors"]
+    if index.is_file():
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise CheckpointError(f"{index} has no weight_map from tensors to files")
+        names = sorted(set(shards.values()))
     tensors: dict[str, Tensor] = {}
     for file in (folder / Path(name).name for name in names):
         try:
@@ -224,8 +240,12 @@ def parse_device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         place = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise ConfigError(f"device={device!r} is no device; try cpu, cuda or cuda:1") from None
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device={str(device)!r}: this PyTorch sees no CUDA device; use --device cpu")
+    try:
+        torch.zeros((), device=place)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device={str(device)!r}: this PyTorch has no such device; use --device cpu") from None
+    if place.type == "meta":
+        raise ConfigError("device='meta' holds no numbers: create() takes it, nothing else does")
     return place

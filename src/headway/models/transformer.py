@@ -8,6 +8,7 @@ One embedding serves source, target and the output (§3.4). Positions are of the
 cross-attention carries none. The keys and values of the source are computed once, in `start`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,8 +20,9 @@ from headway.models.base import Model, blank_padding, check_context, last_real
 from headway.models.bert import check_mask
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
 from headway.nn import Embedding, KVCache, Look
+from headway.nn.embedding import check_shape
 from headway.nn.init import xavier
-from headway.nn.state import Extension
+from headway.nn.state import Extension, as_rows
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class TransformerState:
     def nbytes(self) -> int:
         return self.cache.nbytes + self.source.keys.nbytes + self.source.values.nbytes
 
-    def reorder(self, rows: Tensor) -> "TransformerState":
-        rows = torch.as_tensor(rows, device=self.length.device)
+    def reorder(self, rows: Tensor | Sequence[int]) -> "TransformerState":
+        rows = as_rows(rows, self.length)
         return TransformerState(self.cache.reorder(rows), self.source.reorder(rows))
 
     def copy(self) -> "TransformerState":
@@ -116,6 +118,7 @@ class Decoder(nn.Module):
 
 class Transformer(Model):
     config: TransformerConfig
+    needs_source = True
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -136,11 +139,12 @@ class Transformer(Model):
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """source (B, S), source_mask (B, S) True = a real token → (B, S, D)."""
-        check_context(source.shape[-1], self.encoder.positions.limit, self.config.positions)
+        check_shape(source, "source")
+        check_context(source.shape[1], self.encoder.positions.limit, self.config.positions)
         check_mask(source, source_mask, "source_mask")
         if source_mask is not None:
             source = source.masked_fill(~source_mask, 0)  # padding may hold anything
-        return self.encoder(self.embedding(source), source_mask)
+        return self.encoder(self.embedding(source, "source"), source_mask)
 
     def forward(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
@@ -148,7 +152,9 @@ class Transformer(Model):
         """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
         ids, _ = blank_padding(ids, lengths)
         check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
-        check_rows(ids, source.shape[0])
+        check_shape(source, "source")
+        if ids.shape[0] != source.shape[0]:
+            raise InputError(f"ids of {ids.shape[0]} rows for a source of {source.shape[0]}: one target a source")
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
         return self.embedding.unembed(self.decoder.norm(self.decoder(self.embedding(ids), seen)))
 
@@ -163,12 +169,14 @@ class Transformer(Model):
         """Read the source (B, S) and be ready to write its targets, `capacity` tokens each (default: the context)."""
         if source is None:
             raise InputError("an encoder-decoder writes from a source: start(source=ids, source_mask=…)")
+        check_shape(source, "source")
         if batch_size is not None and batch_size != source.shape[0]:
             raise InputError(f"batch_size={batch_size} for a source of {source.shape[0]} rows; leave batch_size out")
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
         place, n_layers = self.decoder.positions, self.config.n_decoder_layers
         return TransformerState(start_cache(self, place, n_layers, source.shape[0], capacity), seen)
 
+    @torch.no_grad()
     def step(
         self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None, *, last: bool = False
     ) -> tuple[Tensor, TransformerState]:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headway.errors import InputError
 from headway.nn import masks
 from headway.nn.linear import Linear
 from headway.nn.positions import Inside
@@ -202,15 +203,15 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_head = d_head or d_model // n_heads
-        self.qkv = Linear(d_model, (self.n_heads + 2 * self.n_kv_heads) * self.d_head, bias=bias)
+        self.heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)  # of q, k and v
+        self.qkv = Linear(d_model, [n * self.d_head for n in self.heads], bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
         self.dropout = dropout
         self.attend: Attend = fast_attention
 
     def forward(self, x: Tensor, look: Look, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
-        heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)
         qkv = self.qkv(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H + 2G, T, K)
-        q, k, v = qkv.split(heads, dim=1)
+        q, k, v = qkv.split(self.heads, dim=1)
         if look.inside is not None:
             q, k, v = look.inside(q, k, v)
         if cache is not None:
@@ -240,7 +241,7 @@ class CrossAttention(nn.Module):
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_head = d_head or d_model // n_heads
         self.q = Linear(d_model, self.n_heads * self.d_head, bias=bias)
-        self.kv = Linear(d_model, 2 * self.n_kv_heads * self.d_head, bias=bias)
+        self.kv = Linear(d_model, [self.n_kv_heads * self.d_head] * 2, bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
         self.dropout = dropout
         self.attend: Attend = fast_attention
@@ -268,6 +269,8 @@ M = TypeVar("M", bound=nn.Module)
 
 def use_attention(model: M, attend: str | Attend) -> M:
     """Make every attention of a model compute by this function ("reference", "fast", "flex"); returns the model."""
+    if isinstance(attend, str) and attend not in ATTENTIONS:
+        raise InputError(f"no attention named {attend!r}; there are {', '.join(ATTENTIONS)}")
     function = ATTENTIONS[attend] if isinstance(attend, str) else attend
     for module in model.modules():
         if isinstance(module, SelfAttention | CrossAttention):

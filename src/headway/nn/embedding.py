@@ -19,8 +19,8 @@ class Embedding(nn.Module):
         self.output = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
         self.scale = math.sqrt(d_model) if scale else 1.0  # Vaswani et al. 2017, §3.4
 
-    def forward(self, ids: Tensor) -> Tensor:
-        check_ids(ids, self.weight.shape[0])
+    def forward(self, ids: Tensor, what: str = "ids") -> Tensor:
+        check_ids(ids, self.weight.shape[0], what)
         x = F.embedding(ids, self.weight)
         return x * self.scale if self.scale != 1.0 else x
 
@@ -29,8 +29,10 @@ class Embedding(nn.Module):
 
 
 def check_shape(ids: Tensor, what: str = "ids") -> None:
+    if not isinstance(ids, Tensor):
+        raise InputError(f"{what} of type {type(ids).__name__}: expected a tensor; use torch.tensor({what})")
     if ids.dim() != 2:
-        raise InputError(f"{what} of shape {tuple(ids.shape)}: expected (batch, tokens); one text is ids[None]")
+        raise InputError(f"{what} of shape {tuple(ids.shape)}: expected (batch, tokens); one text is {what}[None]")
 
 
 def check_ids(ids: Tensor, vocab_size: int, what: str = "ids") -> None:
@@ -50,6 +52,6 @@ def check_ids(ids: Tensor, vocab_size: int, what: str = "ids") -> None:
     low, high = (int(bound) for bound in ids.aminmax())
     if low < 0 or high >= vocab_size:
         raise InputError(
-            f"token id {low if low < 0 else high} is outside the vocabulary of {vocab_size}: ids run from 0 to "
-            f"{vocab_size - 1}; was the text encoded with another tokenizer?"
+            f"{'token id' if what == 'ids' else what} {low if low < 0 else high} is outside the vocabulary of "
+            f"{vocab_size}: ids run from 0 to {vocab_size - 1}; was the text encoded with another tokenizer?"
         )

@@ -42,7 +42,7 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, *, bias: bool = False):
         super().__init__()
-        self.gate_up = Linear(d_model, 2 * d_ff, bias=bias)
+        self.gate_up = Linear(d_model, [d_ff, d_ff], bias=bias)
         self.down = Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, D)

@@ -25,13 +25,14 @@ def truncated_normal(module: nn.Module, std: float) -> None:
 def xavier(module: nn.Module) -> None:
     """Matrices uniform in ±√(6 / (rows + columns)) (Glorot & Bengio 2010, eq. 16); biases 0, gains 1.
 
-    A matrix that is several in one (W_Q, W_K, W_V) is drawn with the bound of its parts.
+    A matrix that is several in one (W_Q, W_K, W_V) is drawn part by part, each with the bound of its own shape.
     """
     for name, parameter in module.named_parameters():
-        if parameter.dim() >= 2:
-            parts = 3 if name.endswith("qkv.weight") else 2 if name.endswith(("kv.weight", "gate_up.weight")) else 1
-            rows, columns = parameter.shape[0] / parts, parameter.shape[1]
-            bound = math.sqrt(6 / (rows + columns))
-            nn.init.uniform_(parameter, -bound, bound)
-        else:
+        if parameter.dim() < 2:
             nn.init.constant_(parameter, 1.0 if name.endswith("weight") else 0.0)
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            if parameter.dim() >= 2:
+                for matrix in parameter.split(getattr(part, "parts", None) or [len(parameter)]):
+                    bound = math.sqrt(6 / sum(matrix.shape))
+                    nn.init.uniform_(matrix, -bound, bound)

@@ -5,6 +5,8 @@ single core, which cannot ask for memory fast enough; cut into a batch of smalle
 GPT-2's 3072 × 768 on two cores: 690 µs as `F.linear`, 270 µs in two halves (benchmarks/linear.py).
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,7 +48,11 @@ def few_rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None, n_parts: int
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, computed by `linear`."""
+    """`nn.Linear`, computed by `linear`. `parts` says how many rows each matrix has where it is several in one."""
+
+    def __init__(self, n_in: int, n_out: int | Sequence[int], *, bias: bool = True):
+        self.parts = [n_out] if isinstance(n_out, int) else list(n_out)
+        super().__init__(n_in, sum(self.parts), bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)

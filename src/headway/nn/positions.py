@@ -98,7 +98,7 @@ class Rotary(Positions):
         cos, sin = angle.cos(), angle.sin()
 
         def turn(x: Tensor) -> Tensor:
-            a, b = x.float().chunk(2, dim=-1)
+            a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
             return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
 
         return lambda q, k, v: (turn(q), turn(k), v)
@@ -107,7 +107,8 @@ class Rotary(Positions):
 class Relative(Positions):
     """A learned number per head and offset added to the scores (Shaw et al. 2018 as simplified by Raffel et al. 2020).
 
-    Offsets beyond the context are clipped to its edge. All layers share the table (Raffel et al. 2020, §2.1).
+    Offsets beyond the context are clipped to its edge (models refuse such texts; the part takes them). All layers share
+    the table (Raffel et al. 2020, §2.1).
     """
 
     def __init__(self, context: int, n_heads: int, *, is_causal: bool):
@@ -128,6 +129,7 @@ class Relative(Positions):
 
     def _shifted(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
         """The same where positions (T,) and (S,) count up by one: every row is the row above, moved one to the right.
+        (Those of padding may not; nobody looks at its rows.)
 
         Looking up all T × S entries has a backward that adds millions of numbers into a few places, one by one; on an
         H200 it took 200 ms for 2048 positions. Here each offset is looked up once, and the rows are laid out by reading
@@ -135,7 +137,7 @@ class Relative(Positions):
         """
         T, S = len(query_pos), len(key_pos)
         L = T + S - 1
-        offset = key_pos[0] - query_pos[-1] + torch.arange(L, device=key_pos.device)
+        offset = key_pos[0] - (query_pos[0] + T - 1) + torch.arange(L, device=key_pos.device)
         row = self._looked_up(offset)  # (H, L): the last query's, then what the ones above it see further right
         if T == 1:
             return row[None, :, None]

@@ -1,10 +1,11 @@
 """What decoding remembers. A state is passed to `step` and returned by it, never kept on the model.
 
 The KV cache holds, for every layer, the keys and values of all positions so far: 2 · n · d_kv · L numbers per row,
-allocated once for `capacity` = n positions, so that a new token is written in place and nothing is ever copied.
+allocated once for `capacity` = n positions, so that a new token is written in place, beside those before it.
 Rows may be of different lengths: row b owns the first `length[b]` slots, whatever lies behind them is never seen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -26,11 +27,26 @@ class State(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def reorder(self, rows: Tensor) -> Self:
+    def reorder(self, rows: Tensor | Sequence[int]) -> Self:
         """Row i of the result is row `rows[i]`: repeat rows for beams, drop those that finished."""
         ...
 
     def copy(self) -> Self: ...
+
+
+def as_rows(rows: Tensor | Sequence[int], length: Tensor) -> Tensor:
+    """Which rows of a state to keep, as (N,) indices on its device; values are checked where they are on the host."""
+    index = torch.as_tensor(rows)
+    if index.numel() == 0:
+        index = index.long().reshape(0)
+    if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
+        raise InputError(
+            f"rows of shape {tuple(index.shape)} and type {index.dtype}: reorder takes a list of row numbers, such as "
+            f"[0, 0, 2]"
+        )
+    if index.device.type == "cpu" and index.numel() and not 0 <= int(index.min()) <= int(index.max()) < len(length):
+        raise InputError(f"rows {index.tolist()} of a state of {len(length)}: from 0 to {len(length) - 1}")
+    return index.to(length.device, torch.long)
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,10 @@ class KVCache:
         keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         return KVCache(keys, values, torch.zeros(batch_size, dtype=torch.long, device=device), limit=limit)
 
+    def __repr__(self) -> str:
+        lengths = self.length.tolist() if self.length.device.type == "cpu" else f"at most {self.bound}"
+        return f"KVCache({self.batch_size} rows of {lengths} tokens, capacity {self.capacity}, {self.nbytes:,} bytes)"
+
     @property
     def batch_size(self) -> int:
         return self.keys.shape[1]
@@ -74,8 +94,8 @@ class KVCache:
         """Bytes of keys and values: 2 · n · d_kv · L elements per row."""
         return self.keys.nbytes + self.values.nbytes
 
-    def reorder(self, rows: Tensor) -> "KVCache":
-        rows = torch.as_tensor(rows, device=self.keys.device)
+    def reorder(self, rows: Tensor | Sequence[int]) -> "KVCache":
+        rows = as_rows(rows, self.length)
         keys, values = self.keys.index_select(1, rows), self.values.index_select(1, rows)
         return replace(self, keys=keys, values=values, length=self.length[rows])
 
@@ -87,7 +107,8 @@ class KVCache:
         longest = self.bound + n_tokens
         if longest > self.capacity and not (self.is_even and lengths is None):
             # The bound counts padding as tokens. Before growing or refusing, ask the device for the true lengths.
-            longest = int((self.length + (n_tokens if lengths is None else lengths)).max())
+            after = self.length + (n_tokens if lengths is None else lengths)
+            longest = max(1, int(after.max())) if self.batch_size else self.bound
         if self.limit is not None and longest > self.limit:
             raise InputError(
                 f"{longest} tokens are longer than the {self.limit} this cache was begun for: shorten the prompt, "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from headway.errors import ConfigError, DataError, suggest
-from headway.tokenizers.base import TextStream, Tokenizer, load_tokenizer
+from headway.tokenizers.base import TextStream, Tokenizer, check_texts, load_tokenizer
 from headway.tokenizers.bpe import train_bpe
 from headway.tokenizers.char import train_char
 
@@ -23,6 +23,7 @@ def train(kind: str, texts: Iterable[str], vocab_size: int = 1024) -> Tokenizer:
             f"no tokenizer of kind {kind!r}." + suggest(kind, KINDS, otherwise=f" There are: {', '.join(KINDS)}")
         )
     texts = list(texts)
+    check_texts(texts)
     if not any(texts):
         raise DataError("a tokenizer is made from text, and there is none: the training part is empty")
     return KINDS[kind](texts, vocab_size)

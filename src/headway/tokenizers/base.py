@@ -3,8 +3,9 @@
 The rules, for every family of model and every kind of tokenizer:
 
 1. A tokenizer may have a *begin* token and an *end* token; one token may be both (GPT-2's <|endoftext|>).
-2. `encode` gives the text's own tokens, nothing added: `decode(encode(text)) == text`. A text that spells a special
-   token, such as "<|endoftext|>", is text.
+2. `encode` gives the text's own tokens, nothing added: `decode(encode(text)) == text`, but for characters the
+   tokenizer does not know, which become <unk> and decode to nothing. A text that spells a special token, such as
+   "<|endoftext|>", is text.
 3. Training and scoring see each document as: begin, its tokens, end. Begin tokens are given; everything else is
    predicted, the end too. Where one token is both, documents share it: … text, <|endoftext|>, text …
 4. Without a begin token the first token of a text has nothing before it, and is charged as one of V equals: log2 V
@@ -47,7 +48,20 @@ class Tokenizer:
         self.backend = backend
         self.special = {"bos": bos, "eos": eos, "unk": unk, "pad": pad}
         self.extra = extra or {}  # what else tokenizer_config.json said, kept for those who wrote it
-        backend.encode_special_tokens = True  # rule 2: what users write is text
+        self._as_text()
+
+    def _as_text(self) -> None:
+        """Rule 2: what users write is text, all of it; a file may ask otherwise."""
+        self.backend.encode_special_tokens = True
+        self.backend.no_truncation()
+        self.backend.no_padding()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._as_text()  # pickling the backend, as copying does, forgets it
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({type(self.backend.model).__name__}, {self.vocab_size} tokens, {self.special})"
 
     @property
     def vocab_size(self) -> int:
@@ -74,6 +88,7 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        check_texts(texts)
         return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
@@ -93,23 +108,39 @@ class Tokenizer:
 
     def stream(self, documents: Iterable[str]) -> list[int]:
         """Documents as training and scoring see them (rule 3), in one row."""
+        return self.stream_with_begins(documents)[0]
+
+    def stream_with_begins(self, documents: Iterable[str]) -> tuple[list[int], list[int]]:
+        """The same, and the places of the begin tokens that are given, not predicted."""
         bos, eos = self.bos_id, self.eos_id
         ids: list[int] = []
+        begins: list[int] = []
         for tokens in self.encode_batch(list(documents)):
             if bos is not None and not (ids and bos == eos):
+                begins.append(len(ids))
                 ids.append(bos)
             ids += tokens
             if eos is not None:
                 ids.append(eos)
-        return ids
+        return ids, begins
 
     def lost_bytes(self, text: str) -> int:
-        """UTF-8 bytes that `encode` turned into <unk>, and that no decoder can bring back."""
-        if self.unk_id is None:
+        """UTF-8 bytes that are in no token, or in <unk>, so that no decoder can bring them back.
+
+        A tokenizer that changes what it keeps (lower case, say) is refused: no number of bytes says what it lost.
+        """
+        ids = self.encode(text)
+        if self.decode(ids) == text:
             return 0
         encoded = self.backend.encode(text, add_special_tokens=False)
-        spans = (span for id, span in zip(encoded.ids, encoded.offsets, strict=True) if id == self.unk_id)
-        return sum(len(text[start:end].encode()) for start, end in spans)
+        known = [(i, span) for i, span in zip(encoded.ids, encoded.offsets, strict=True) if i != self.unk_id]
+        kept = "".join(text[start:end] for _, (start, end) in known)
+        if self.decode([i for i, _ in known]) != kept:
+            raise InputError(
+                "this tokenizer changes the text it encodes (case, spaces or accents), so bits per byte of the text "
+                "itself cannot be given; use a tokenizer that keeps it, such as byte-level BPE"
+            )
+        return len(text.encode()) - len(kept.encode())
 
     def save(self, folder: str | Path) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens."""
@@ -128,6 +159,20 @@ class Tokenizer:
         (folder / "tokenizer_config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
+def check_texts(texts: Iterable[str]) -> None:
+    """Refuse strings that are not Unicode: half of a surrogate pair, as from bytes that were not UTF-8."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"{text!r:.60} is of type {type(text).__name__}, not text")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"character {error.start} of the text, {text[error.start]!r}, is no Unicode character: "
+                f"was it read from bytes that are not UTF-8?"
+            ) from None
+
+
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer in a model directory, or in a `tokenizer.json`."""
     path = Path(path)
@@ -142,16 +187,19 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (file.parent / name).is_file():
             try:
-                extra |= json.loads((file.parent / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise CheckpointError(f"{file.parent / name} is not JSON: {error}") from None
+                document = json.loads((file.parent / name).read_text(encoding="utf-8"))
+                extra |= dict(document.items())
+            except (ValueError, AttributeError) as error:
+                raise CheckpointError(f"{file.parent / name} is not a JSON object: {error}") from None
     special = {name: _token_text(extra.pop(f"{name}_token", None)) for name in SPECIAL}
+    special["unk"] = special["unk"] or getattr(backend.model, "unk_token", None)  # also without tokenizer_config.json
     return Tokenizer(backend, **special, extra=extra)
 
 
 def _token_text(token: Any) -> str | None:
     """A special token as transformers writes it: its text, or a table with the text as "content"."""
-    return token.get("content") if isinstance(token, dict) else token
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
 
 class TextStream:

@@ -26,7 +26,7 @@ class Run:
         """A folder that holds anything already is never written to."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise CheckpointError(f"{path} is there already; choose another with --out, or remove it first")
+            raise CheckpointError(f"{path} is there already; choose another place with --out")
         return path
 
     @classmethod

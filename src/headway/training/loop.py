@@ -23,7 +23,7 @@ from torch import Tensor
 
 from headway import __version__
 from headway.config import GPTConfig, NGramConfig, Recipe, TokenizerConfig
-from headway.data import Split, load_split, random_windows
+from headway.data import Split, load_split, locate, random_windows
 from headway.errors import ConfigError, HeadwayError
 from headway.models import GPT, NGram, create
 from headway.models.storage import parse_device
@@ -98,7 +98,8 @@ def train(
     config = recipe.model.replace(
         vocab_size=tokenizer.vocab_size, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
     )  # the vocabulary is the tokenizer's, whatever the preset's was
-    recipe = recipe.replace(model=config)
+    data = recipe.data.replace(path=locate(recipe.data.path, recipe.data.root), root=None)  # to be found again
+    recipe = recipe.replace(model=config, data=data)
     torch.manual_seed(recipe.train.seed)
     model = create(config, device=device)
     assert isinstance(model, GPT | NGram)
