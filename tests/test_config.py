@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headway
-from headway.config import GPTConfig, find_recipe, load_recipe, model_config, recipe_from_table
+from headway.config import GPTConfig, Recipe, find_recipe, load_recipe, model_config, recipe_from_table
 from headway.errors import ConfigError
 
 
@@ -76,6 +76,12 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),
         ("model.vocab_size=300", "set tokenizer.vocab_size"),
+        ("model.name=[1]", r"no model family or preset named \[1\]"),
+        ("model.name=", "no model family or preset named ''"),
+        ("model.family=nope", "no model family or preset named 'nope'|give one of the two"),
+        ("train.steps=5\ntrain.lr=3", "train.steps="),
+        ("train.seed=4294967296", "must be below 2147483648"),
+        ("train.lr=inf", "train.lr=inf must be a number from 0 upwards"),
         ("model=gpt2", "model='gpt2' is not a table; write model.name='gpt2'"),
     ],
 )
@@ -96,6 +102,28 @@ def test_wrong_files_are_explained(tmp_path):
 @pytest.mark.parametrize("file", sorted(find_recipe("demo").parent.glob("*.toml")), ids=lambda f: f.stem)
 def test_shipped_recipes_are_whole(file):
     assert load_recipe(file.stem).description
+
+
+def test_another_model_leaves_the_recipes_own_settings_behind():
+    assert load_recipe("demo", ["model.name=gpt2"]).model == headway.PRESETS["gpt2"]
+    assert load_recipe("demo", ["model.n_layers=2", "model.name=gpt2"]).model.n_layers == 2
+    assert load_recipe("demo", ["model.name=ngram", "model.order=5"]).model.order == 5
+
+
+def test_a_recipe_without_a_model_gets_one_that_a_laptop_can_train(tmp_path):
+    assert load_recipe(write(tmp_path, "[train]\nsteps = 3\n")).model == headway.PRESETS["gpt-mini"]
+
+
+def test_a_text_given_as_a_recipe_is_told_where_to_go(tmp_path):
+    (tmp_path / "my.txt").write_text("Once upon a time")
+    with pytest.raises(ConfigError, match=r"headway train demo --set data\.path=.*my\.txt"):
+        load_recipe(tmp_path / "my.txt")
+
+
+def test_a_model_of_no_family_is_explained():
+    for wrong in ("gpt2", {"family": "x"}):
+        with pytest.raises(ConfigError, match="model"):
+            Recipe().replace(model=wrong)
 
 
 def test_none_means_derived():

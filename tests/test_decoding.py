@@ -123,6 +123,18 @@ def test_a_new_seed_leaves_the_callers_generator_alone():
     assert torch.equal(torch.rand(2), expected)
 
 
+def test_dropout_is_off_while_writing_and_on_again_after():
+    model = writer(dropout=0.5).train()
+    texts = {text(headway.generate(model, "the", temperature=0, max_new_tokens=10)) for _ in range(5)}
+    assert len(texts) == 1
+    assert model.training
+
+
+def test_a_request_far_past_the_context_allocates_as_it_goes():
+    tokens = headway.generate(writer(positions="rotary"), "the", max_new_tokens=10**12, seed=0)
+    assert next(tokens).row == 0
+
+
 def test_gradients_are_on_again_between_tokens():
     """`inference_mode` inside a generator must not reach into the caller."""
     for _ in headway.generate(writer(), "a", max_new_tokens=3, seed=0):

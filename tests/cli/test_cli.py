@@ -1,5 +1,6 @@
 """The command line as a user meets it: results, errors, exit codes, and every example of every help text."""
 
+import io
 import json
 import os
 import re
@@ -119,8 +120,6 @@ def test_generate_json_and_several(capsys):
 
 
 def test_generate_reads_a_prompt_from_stdin(capsys, monkeypatch):
-    import io
-
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The mat")))
     assert run("generate runs/demo - --greedy --max-new-tokens 3", capsys)[1].startswith("The mat")
 
@@ -154,6 +153,21 @@ def test_train_prints_json_and_chooses_a_free_folder(capsys):
     assert os.path.isfile(os.path.join(first["checkpoint"], "model.safetensors"))
 
 
+def test_train_shows_every_setting(capsys):
+    code, out, _ = run("train demo --show --set train.steps=7", capsys)
+    assert code == 0
+    assert "steps = 7" in out
+    assert "[eval]\nevery = 0" in out
+    assert json.loads(run("train demo --show --json", capsys)[1])["data"]["path"] == "pydocs"
+
+
+def test_a_prompt_that_is_not_utf8_is_named(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9")))
+    code, _, err = run("generate runs/demo -", capsys)
+    assert code == 1
+    assert "stdin is not UTF-8: byte 0xe9 at offset 3" in err
+
+
 def test_train_lists_its_recipes(capsys):
     assert run("train --list", capsys)[1].startswith("demo ")
     assert "demo" in json.loads(run("train --list --json", capsys)[1])
@@ -175,6 +189,9 @@ def test_demo_shows_what_it_promises(capsys):
         ("train demo --set train.step=3", 2, "no setting 'train.step'. Did you mean 'train.steps'?"),
         ("train demos", 2, "Did you mean 'demo'?"),
         ("train", 2, "which recipe?"),
+        ("train demo --out ''", 2, "name a new folder"),
+        ("train my.txt", 2, "headway train demo --set data.path=my.txt"),
+        ("train demo --device meta", 2, "holds no numbers"),
         ("train demo --out runs/demo", 1, "runs/demo is there already"),
         ("train demo --set data.path=nowhere.txt", 1, "nowhere.txt: neither a file"),
         ("train demo --device cuda:99", 1, "cuda"),

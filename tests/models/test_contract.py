@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from headway.errors import InputError
 from tests.models.variants import N_ROWS, cases
 
 CASES = [pytest.param(make, id=name) for name, make in cases()]
@@ -105,3 +106,38 @@ def test_reorder_repeats_and_drops_rows(model, ids):
 
 def test_lengths_that_say_no_padding_are_no_lengths(model, ids):
     assert_close(model(ids, torch.full((N_ROWS,), 14)), model(ids), rtol=0, atol=0)
+
+
+def test_a_ragged_batch_of_one(model, ids):
+    """Positions of padding repeat; they must not move those of the tokens."""
+    whole, one = model(ids)[:1], slice(0, 1)
+    _, state = model.step(ids[:1, :3], model.start(1, rows=one), lengths=[2])
+    piece = torch.cat((ids[:1, 2:4], ids[:1, :2]), dim=1)
+    logits, state = model.step(piece, state, lengths=torch.tensor([2], dtype=torch.int32))
+    assert_close(logits[:, :2], whole[:, 2:4], **close)
+    logits, _ = model.step(ids[:1, 4:6].int(), state)
+    assert_close(logits, whole[:, 4:6], **close)
+
+
+def test_reorder_takes_row_numbers_in_any_form_and_nothing_else(model, ids):
+    _, state = model.step(ids[:, :3], model.start(N_ROWS), lengths=torch.tensor([3, 1, 2, 3]))
+    for rows in ([2, 0], (2, 0), torch.tensor([2, 0], dtype=torch.int32)):
+        assert state.reorder(rows).length.tolist() == [2, 3]
+    empty = state.reorder([])
+    for _ in range(3):
+        logits, empty = model.step(ids[:0, :9], empty)
+        assert logits.shape[0] == 0
+    for wrong in ([4], [-1], torch.tensor(1), torch.tensor([True, False, True, False]), [0.5]):
+        with pytest.raises(InputError, match="rows"):
+            state.reorder(wrong)
+
+
+def test_steps_track_no_gradients_and_forward_does(model, ids):
+    logits, _ = model.step(ids, model.start(N_ROWS))
+    assert not logits.requires_grad
+
+
+@pytest.mark.parametrize("lengths", [torch.tensor([1.5, 2, 3, 4]), torch.tensor([True] * 4)])
+def test_lengths_are_whole_numbers(model, ids, lengths):
+    with pytest.raises(InputError, match="lengths of type"):
+        model(ids, lengths)

@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import headway
-from headway.errors import ConfigError, InputError
+from headway.config import GPTConfig
+from headway.errors import ConfigError, HeadwayError, InputError
 from headway.models import MaskedLM
+from headway.nn import use_attention
 from tests.models.variants import POSITIONS, gpt, loud
 
 
@@ -142,6 +144,20 @@ def test_wrong_ids_are_named(ids, message):
         model.step(ids, model.start(1))
 
 
+def test_wrong_segments_are_named():
+    model, ids = headway.create("bert-mini", n_layers=1), torch.ones(2, 3, dtype=torch.long)
+    with pytest.raises(InputError, match="segments 1024 is outside"):
+        model(ids, segments=ids * 1024)
+    with pytest.raises(InputError, match=r"segments of type torch\.float32"):
+        model(ids, segments=ids.float())
+    with pytest.raises(InputError, match=r"segments of shape \(1, 3\) for ids"):
+        model(ids, segments=ids[:1])
+    with pytest.raises(InputError, match=r"ids of shape \(\)"):
+        model(torch.tensor(1))
+    with pytest.raises(InputError, match="ids of type list: expected a tensor"):
+        gpt()([[1, 2]])
+
+
 def test_wrong_sources_and_masks_are_named():
     model = headway.create("transformer-mini").eval()
     ids = torch.ones(2, 3, dtype=torch.long)
@@ -151,8 +167,12 @@ def test_wrong_sources_and_masks_are_named():
         model.start(batch_size=3, source=ids)
     with pytest.raises(InputError, match="one boolean per token"):
         model(ids, source=ids, source_mask=torch.ones(2, 3))
-    with pytest.raises(InputError, match="outside the vocabulary"):
+    with pytest.raises(InputError, match="source 5001 is outside the vocabulary"):
         model(ids, source=ids + 5000)
+    with pytest.raises(InputError, match="ids of 2 rows for a source of 1"):
+        model(ids, source=ids[:1])
+    with pytest.raises(InputError, match=r"source of shape \(3,\)"):
+        model.start(source=ids[0])
 
 
 @pytest.mark.parametrize(
@@ -166,11 +186,40 @@ def test_wrong_sources_and_masks_are_named():
         ({"dropout": 1.5}, "dropout=1.5"),
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
         ({"positions": "rotary", "d_head": 7}, "d_head=7 is odd"),
+        ({"n_heads": 1000}, "use at most 768 heads"),
+        ({"eos_id": 10**9}, "eos_id=1000000000 is outside the vocabulary"),
+        ({"bos_id": -5}, "bos_id=-5 must be at least 0"),
     ],
 )
 def test_wrong_configs_are_explained(overrides, message):
     with pytest.raises(ConfigError, match=message):
         headway.create("gpt2", device="meta", **overrides)
+
+
+def test_configs_made_in_python_are_checked_too():
+    for wrong in ({"positions": "foo"}, {"n_layers": 2.5}, {"n_layers": "3"}, {"norm": "batch"}, {"n_layers": True}):
+        with pytest.raises(ConfigError):
+            GPTConfig(**wrong)
+
+
+@pytest.mark.parametrize("device", ["gpu", "mps", "xpu", "cuda:99", None])
+def test_devices_that_are_not_there_are_named(device):
+    with pytest.raises(HeadwayError, match="device="):
+        headway.create("gpt-tiny", device=device)
+
+
+def test_an_attention_that_does_not_exist_is_named():
+    with pytest.raises(InputError, match="no attention named 'slow'; there are reference, fast, flex"):
+        use_attention(gpt(), "slow")
+
+
+def test_matrices_in_one_are_drawn_with_the_bounds_of_their_own():
+    """Glorot's bound depends on the rows: 64 for W_Q, 8 for W_K and W_V of a single head."""
+    model = headway.create("transformer", vocab_size=9, n_layers=1, d_model=64, n_heads=8, n_kv_heads=1)
+    q, k, v = model.encoder.blocks[0].attention.qkv.weight.split([64, 8, 8])
+    assert q.abs().max().item() == pytest.approx(math.sqrt(6 / 128), rel=0.02)
+    for part in (k, v):
+        assert part.abs().max().item() == pytest.approx(math.sqrt(6 / 72), rel=0.05)
 
 
 def test_an_unknown_name_gets_a_suggestion():

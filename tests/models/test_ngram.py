@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import headway
+from headway.errors import CheckpointError
 
 
 def by_hand(text: list[int], V: int, history: list[int], order: int) -> list[float]:
@@ -38,6 +39,29 @@ def test_distributions_sum_to_one_and_are_never_zero():
     p = model(torch.cartesian_prod(*[torch.arange(9)] * 2)).exp()
     assert_close(p.sum(-1), torch.ones(81, 2))
     assert (p > 0).all()
+
+
+def test_orders_longer_than_the_text_and_tokens_rarer_than_float32_can_say():
+    assert headway.create("ngram", vocab_size=5, order=9)(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, 5)
+    headway.create("ngram", vocab_size=5, order=9).fit(torch.tensor([1, 2, 3]))
+    model = headway.create("ngram", vocab_size=3, order=12).fit(torch.zeros(100_000, dtype=torch.long))
+    assert model(torch.zeros(1, 20, dtype=torch.long)).isfinite().all()
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path):
+    saved = headway.create("ngram", vocab_size=9, order=3).fit(torch.randint(9, (100,))).save(tmp_path / "model")
+    config = (saved / "config.json").read_text()
+    for change, message in (
+        ('"order": 2', "should not have"),
+        ('"order": 4', "lack"),
+        ('"vocab_size": 4', "do not fit"),
+    ):
+        key = change.split(":")[0]
+        (saved / "config.json").write_text(
+            "\n".join(change + "," if key in line else line for line in config.splitlines())
+        )
+        with pytest.raises(CheckpointError, match=message):
+            headway.load(saved)
 
 
 def test_before_counting_all_tokens_are_equal():

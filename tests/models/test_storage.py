@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,8 +122,11 @@ def test_bert_equals_transformers_both_ways(tmp_path):
     assert_close(again(ids, mask, segments)[mask], hidden[mask], rtol=1e-4, atol=1e-4)
 
 
-def test_masked_lm_equals_transformers_both_ways(tmp_path):
-    encoder = headway.create("bert", vocab_size=60, context=32, n_layers=2, d_model=24, n_heads=4)
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("activation", ["gelu", "relu", "gelu-tanh", "relu2"])
+def test_masked_lm_equals_transformers_both_ways(activation, is_tied, tmp_path):
+    shape = {"vocab_size": 60, "context": 32, "n_layers": 2, "d_model": 24, "n_heads": 4}
+    encoder = headway.create("bert", **shape, feed_forward=activation, tie_embeddings=is_tied)
     model, ids = loud(MaskedLM(encoder)), torch.randint(60, (2, 12))
     model.save(tmp_path / "ours")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").eval()
@@ -132,6 +136,32 @@ def test_masked_lm_equals_transformers_both_ways(tmp_path):
     assert isinstance(again, MaskedLM)
     assert isinstance(again.encoder, BERT)
     assert_close(again(ids), model(ids), rtol=1e-4, atol=1e-4)
+
+
+def test_a_head_leaves_its_encoder_as_it_was():
+    encoder = loud(headway.create("bert-mini", n_layers=1)).bfloat16()
+    encoder.tokenizer = tokenizers.train("char", ["abc"])
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    model = MaskedLM(encoder)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
+    assert model(torch.ones(1, 3, dtype=torch.long)).dtype == torch.bfloat16
+    assert model.tokenizer is encoder.tokenizer
+
+
+def test_norms_saved_under_their_older_names_open(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    model, ids = loud(headway.create("bert-mini", n_layers=1)), torch.randint(1024, (1, 5))
+    model.save(tmp_path / "bert")
+    file = tmp_path / "bert" / "model.safetensors"
+    swap = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    old = {}
+    for key, tensor in load_file(file).items():
+        for new_name, old_name in swap.items():
+            key = key.replace(new_name, old_name)
+        old[key] = tensor
+    save_file(old, file)
+    assert_close(headway.load(tmp_path / "bert")(ids), model(ids))
 
 
 def test_precision_is_kept_or_chosen(tmp_path):
@@ -207,6 +237,75 @@ def test_rescaled_rotary_frequencies_are_refused_not_ignored(tmp_path):
     edit(saved, rope_parameters={"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4})
     with pytest.raises(CheckpointError, match="rescaled by 'llama3'"):
         headway.load(saved)
+
+
+def test_parts_of_the_wrong_size_are_refused_even_where_their_sum_is_right(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    saved = gpt(positions="rotary", norm="rms", feed_forward="swiglu", bias=False, n_kv_heads=2).save(
+        tmp_path / "llama"
+    )
+    tensors = load_file(saved / "model.safetensors")
+    q, k = (f"model.layers.0.self_attn.{x}_proj.weight" for x in "qk")
+    tensors[q], tensors[k] = torch.cat((tensors[q], tensors[k][:4])), tensors[k][4:].clone()
+    save_file(tensors, saved / "model.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"q_proj.weight' has shape \(28, 24\) where config.json asks for \(24, 24\)"
+    ):
+        headway.load(saved)
+
+
+def test_weights_that_are_no_floats_are_refused(saved):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(saved / "model.safetensors")
+    save_file({name: t.int() for name, t in tensors.items()}, saved / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"is of type torch\.int32; weights are floating"):
+        headway.load(saved)
+
+
+def test_a_file_of_several_precisions_is_used_in_the_widest(saved):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(saved / "model.safetensors")
+    tensors["transformer.wte.weight"] = tensors["transformer.wte.weight"].bfloat16()
+    save_file(tensors, saved / "model.safetensors")
+    assert headway.load(saved)(torch.ones(1, 3, dtype=torch.long)).dtype == torch.float32
+
+
+def test_overwriting_takes_models_only_and_puts_the_old_one_back(saved, tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "thesis.txt").write_text("years of work")
+    with pytest.raises(CheckpointError, match="holds something else than a model"):
+        gpt().save(tmp_path / "project", overwrite=True)
+    assert (tmp_path / "project" / "thesis.txt").exists()
+    before, rename = (saved / "config.json").read_text(), Path.rename
+
+    def failing(self, target):
+        if self.name.endswith(".partial"):
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        gpt(n_layers=1).save(saved, overwrite=True)
+    assert (saved / "config.json").read_text() == before
+    assert sorted(os.listdir(tmp_path)) == ["model", "project"]
+
+
+@pytest.mark.parametrize("index", ['{"weight_map": []}', '{"weight_map": {"a": 3}}', "{}"])
+def test_a_damaged_index_is_named(saved, index):
+    (saved / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(CheckpointError, match="has no weight_map"):
+        headway.load(saved)
+
+
+def test_the_best_checkpoint_of_a_run_is_the_one_with_a_number(tmp_path):
+    for step, score in ((1, "NaN"), (2, "2.0"), (3, "3.0"), (4, "[]")):
+        folder = gpt(n_layers=step).save(tmp_path / "run" / "checkpoints" / f"step-{step}")
+        (folder / "training.json").write_text(f'{{"bits_per_byte": {score}}}')
+    gpt().save(tmp_path / "run" / "checkpoints" / "step-final")
+    assert headway.load(tmp_path / "run").config.n_layers == 2
 
 
 def test_what_is_no_model_is_said_so(saved, tmp_path):

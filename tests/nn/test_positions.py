@@ -45,6 +45,13 @@ def test_rotary_and_sinusoidal_are_exact_far_out_in_bfloat16():
     assert added[0, 1, 0].item() == pytest.approx(math.sin(5002), abs=0.01)
 
 
+def test_rotary_is_as_exact_as_its_input():
+    x = torch.randn(1, 1, 2, 4, dtype=torch.float64, requires_grad=True)
+    turn = Rotary(4, 100.0).inside(torch.tensor([[3, 4]]))
+    assert turn(x, x, x)[0].dtype == torch.float64
+    assert torch.autograd.gradcheck(lambda x: turn(x, x, x)[0], x)
+
+
 def test_alibi_slopes_of_the_paper():
     """Press et al. 2022, §3: eight heads 1/2 … 1/256; sixteen 2^-0.5, 2^-1, …"""
     assert_close(alibi_slopes(8), torch.tensor([2.0**-i for i in range(1, 9)]))

@@ -87,6 +87,17 @@ def test_padding_does_not_use_up_capacity():
     assert state.length.tolist() == [10, 10]
 
 
+def test_a_row_that_takes_nothing_of_a_step_longer_than_the_context():
+    for positions in ("learned", "relative", "rotary", "alibi"):
+        model = make(context=1, positions=positions)
+        _, state = model.step(torch.zeros(1, 3, dtype=torch.long), model.start(1), lengths=[0])
+        assert state.length.tolist() == [0]
+
+
+def test_a_state_says_what_it_is_in_one_line():
+    assert repr(make().start(2)) == "KVCache(2 rows of [0, 0] tokens, capacity 16, 18,432 bytes)"
+
+
 def test_wrong_rows_are_named():
     model = make()
     with pytest.raises(InputError, match=r"ids of shape \(3, 2\) for a state of 2 rows"):

@@ -1,8 +1,11 @@
 """Text in, the same text out; and files that transformers opens."""
 
+import copy
 import json
+import pickle
 
 import pytest
+import tokenizers as rust
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +97,47 @@ def test_transformers_opens_what_is_saved_and_gives_the_same_ids(tokenizer, tmp_
     again.mkdir()
     ours.save(again)
     assert json.loads((again / "tokenizer.json").read_text()) == json.loads((tmp_path / "tokenizer.json").read_text())
+
+
+def test_a_copy_reads_text_as_its_original_does():
+    for again in (copy.deepcopy(BPE), pickle.loads(pickle.dumps(BPE))):
+        assert again.encode("<|endoftext|>") == BPE.encode("<|endoftext|>")
+
+
+def test_a_file_that_asks_for_truncation_and_padding_is_not_obeyed(tmp_path):
+    BPE.save(tmp_path)
+    backend = rust.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.enable_truncation(4)
+    backend.enable_padding(length=64)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert headway.load_tokenizer(tmp_path).encode(TEXT[0]) == BPE.encode(TEXT[0])
+
+
+def test_unknown_characters_are_found_without_the_config_file(tmp_path):
+    CHAR.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert headway.load_tokenizer(tmp_path).lost_bytes("be語o") == 3
+
+
+def test_a_tokenizer_that_changes_or_silently_drops_text_is_refused_a_number():
+    silent = rust.Tokenizer(rust.models.BPE({"a": 0, "b": 1}, []))  # what it does not know leaves no trace
+    silent.decoder = rust.decoders.Fuse()
+    lower = rust.Tokenizer(rust.models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    lower.normalizer = rust.normalizers.Lowercase()
+    lower.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex("."), behavior="isolated")
+    lower.decoder = rust.decoders.Fuse()
+    for backend in (silent, lower):
+        assert tokenizers.Tokenizer(backend).lost_bytes("ab") == 0
+        with pytest.raises(InputError, match="changes the text it encodes"):
+            tokenizers.Tokenizer(backend).lost_bytes("a語B" * 5 + "b")
+
+
+@pytest.mark.parametrize("bad", ["ab\ud800", b"bytes", 5])
+def test_what_is_no_text_is_named(bad):
+    with pytest.raises(InputError, match=r"no Unicode character|not text"):
+        BPE.encode(bad)
+    with pytest.raises(InputError, match=r"no Unicode character|not text"):
+        tokenizers.train("char", [bad])
 
 
 def test_errors_say_what_to_do(tmp_path):

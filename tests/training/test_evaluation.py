@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import headway
 from headway import tokenizers
-from headway.errors import DataError, InputError
+from headway.errors import ConfigError, DataError, InputError
 from headway.training import evaluate
 from tests.models.variants import TINY, loud
 
@@ -97,6 +97,31 @@ def test_unknown_characters_are_charged_for():
     assert score.lost_bytes == 3
     assert score.n_bytes == 6
     assert score.bits_per_byte == pytest.approx((bits + 24) / 6, rel=1e-5)
+
+
+def test_a_begin_token_spelled_in_the_text_is_charged_like_any_other():
+    """Begin tokens are known by their place, not by their id."""
+    import tokenizers as rust
+
+    backend = rust.Tokenizer(rust.models.WordLevel({"<s>": 0, "a": 1, " ": 2}))
+    backend.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex(" "), behavior="isolated")
+    backend.decoder = rust.decoders.Fuse()
+    tokenizer = tokenizers.Tokenizer(backend, bos="<s>")
+    assert tokenizer.encode("a <s>") == [1, 2, 0]
+    assert evaluate(model_for(tokenizer), "a <s>").n_tokens == 3
+
+
+@pytest.mark.parametrize("wrong", [{"context": -1}, {"context": 0}, {"batch_size": 0}])
+def test_windows_that_cannot_be_are_refused(wrong):
+    model = model_for(tokenizers.train("char", [TEXT]))
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        evaluate(model, TEXT, **wrong)
+
+
+def test_an_encoder_decoder_is_told_why():
+    model = headway.create("transformer-mini")
+    with pytest.raises(InputError, match="a Transformer does not predict"):
+        evaluate(model, TEXT)
 
 
 def test_scoring_leaves_the_model_as_it_was():

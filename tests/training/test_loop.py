@@ -61,6 +61,12 @@ def test_the_run_is_its_own_description(recipe, tmp_path):
     assert repeated.score == result.score
 
 
+def test_a_run_finds_its_text_from_anywhere(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    headway.train(recipe(data={"path": "text.txt"}, train={"steps": 1}), out="run")
+    assert load_recipe("run").data.path == str(tmp_path / "text.txt")
+
+
 def test_the_checkpoint_is_the_model_and_transformers_opens_it(recipe, tmp_path):
     result = headway.train(recipe(), out=tmp_path / "run")
     ids = torch.tensor([result.model.tokenizer.encode("one two")])

@@ -125,9 +125,10 @@ class Tokenizer:
         return ids, begins
 
     def lost_bytes(self, text: str) -> int:
-        """UTF-8 bytes that are in no token, or in <unk>, so that no decoder can bring them back.
+        """UTF-8 bytes that are in <unk>, or in no token, so that no decoder can bring them back.
 
-        A tokenizer that changes what it keeps (lower case, say) is refused: no number of bytes says what it lost.
+        A tokenizer that changes what it keeps (lower case, say), or whose offsets do not say what it dropped, is
+        refused: no number of bytes says what it lost.
         """
         ids = self.encode(text)
         if self.decode(ids) == text:
@@ -137,7 +138,7 @@ class Tokenizer:
         kept = "".join(text[start:end] for _, (start, end) in known)
         if self.decode([i for i, _ in known]) != kept:
             raise InputError(
-                "this tokenizer changes the text it encodes (case, spaces or accents), so bits per byte of the text "
+                "this tokenizer changes the text it encodes (case, spaces, accents or more), so bits per byte of the text "
                 "itself cannot be given; use a tokenizer that keeps it, such as byte-level BPE"
             )
         return len(text.encode()) - len(kept.encode())
