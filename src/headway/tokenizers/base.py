@@ -138,8 +138,8 @@ class Tokenizer:
         kept = "".join(text[start:end] for _, (start, end) in known)
         if self.decode([i for i, _ in known]) != kept:
             raise InputError(
-                "this tokenizer changes the text it encodes (case, spaces, accents or more), so bits per byte of the text "
-                "itself cannot be given; use a tokenizer that keeps it, such as byte-level BPE"
+                "this tokenizer changes the text it encodes (case, spaces, accents or more), so bits per byte of the "
+                "text itself cannot be given; use a tokenizer that keeps it, such as byte-level BPE"
             )
         return len(text.encode()) - len(kept.encode())
 
