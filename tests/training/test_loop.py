@@ -26,7 +26,7 @@ def recipe(tmp_path):
             "model": {"name": "gpt-tiny", "context": 32},
             "tokenizer": {"kind": "char"},
             "data": {"path": str(tmp_path / "text.txt")},
-            "train": {"steps": 150, "batch_size": 8, "lr": 3e-3, "warmup_steps": 5},
+            "train": {"device": "cpu", "steps": 150, "batch_size": 8, "lr": 3e-3, "warmup_steps": 5},
         }
         return recipe_from_table({key: {**base.get(key, {}), **tables.get(key, {})} for key in {**base, **tables}})
 

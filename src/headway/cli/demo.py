@@ -103,9 +103,9 @@ def _print(seen: dict[str, Any], run: str, n_params: int, seconds: float) -> Non
         f"""
 Next:
 
-    {f'{command} generate {run} "The statement"':52} more of it
-    {f"{command} eval {run}":52} its score, again
-    {f"{command} train demo --set data.path=FILE":52} the same on your own text
-    {f"{command} train demo --show":52} every setting there is
+    {f'{command} generate {run} "The statement"':56} more of it
+    {f"{command} eval {run}":56} its score, again
+    {f"{command} train demo --set data.path=FILE":56} the same on your own text
+    {f"{command} train demo --show":56} every setting there is
 """
     )
