@@ -147,7 +147,7 @@ def test_eval_scores_held_out_text_and_files(capsys):
 
 def test_train_prints_json_and_chooses_a_free_folder(capsys):
     first = json.loads(run(f"train demo {TINY} --json --device cpu --dtype float32", capsys)[1])
-    second = json.loads(run(f"train demo {TINY} --json", capsys)[1])
+    second = json.loads(run(f"train demo {TINY} --json --device cpu", capsys)[1])
     assert first["run"] != second["run"]
     assert first["bits_per_byte"] == second["bits_per_byte"]
     assert os.path.isfile(os.path.join(first["checkpoint"], "model.safetensors"))

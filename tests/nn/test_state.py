@@ -48,7 +48,7 @@ def test_positions_that_end_refuse_a_longer_prompt(positions):
     long = torch.zeros(1, 17, dtype=torch.long)
     with pytest.raises(InputError, match=f"17 tokens are longer than the context of 16, where {positions}"):
         model(long)
-    with pytest.raises(InputError, match="17 tokens are longer than the 16"):
+    with pytest.raises(InputError, match="17 tokens are longer than the context of 16"):
         model.step(long, model.start(1))
     with pytest.raises(InputError, match="17 tokens are longer than the context"):
         model.start(1, capacity=17)
@@ -72,7 +72,7 @@ def test_positions_that_are_formulas_extend(positions):
 def test_a_capacity_that_was_asked_for_is_kept():
     model = make(positions="rotary")
     state = model.start(1, capacity=4)
-    with pytest.raises(InputError, match=r"5 tokens are longer than the 4 .* start\(capacity=5\)"):
+    with pytest.raises(InputError, match=r"5 tokens are longer than the context of 4 .* start\(capacity=5\)"):
         model.step(torch.zeros(1, 5, dtype=torch.long), state)
 
 

@@ -111,8 +111,8 @@ class KVCache:
             longest = max(1, int(after.max())) if self.batch_size else self.bound
         if self.limit is not None and longest > self.limit:
             raise InputError(
-                f"{longest} tokens are longer than the {self.limit} this cache was begun for: shorten the prompt, "
-                f"or begin with start(capacity={longest}) if the model's positions reach that far"
+                f"{longest} tokens are longer than the context of {self.limit} this cache was begun for: shorten the "
+                f"prompt, or begin with start(capacity={longest}) if the model's positions reach that far"
             )
         return Extension(self if longest <= self.capacity else self._grown(longest), n_tokens, longest, lengths)
 
