@@ -11,15 +11,16 @@ PACKAGE = Path(headway.__file__).parent
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
+    "devices": {"errors"},
     "config": {"errors", "presets"},
     "presets": {"config"},
     "nn": {"errors"},
     "tokenizers": {"errors"},
     "sampling": {"errors"},
     "data": {"errors", "config", "tokenizers"},
-    "models": {"errors", "files", "config", "presets", "nn", "tokenizers"},
+    "models": {"errors", "files", "devices", "config", "presets", "nn", "tokenizers"},
     "decoding": {"errors", "nn", "models", "sampling", "tokenizers"},
-    "training": {"errors", "files", "config", "nn", "models", "tokenizers", "data", "sampling", "decoding"},
+    "training": {"errors", "files", "devices", "config", "nn", "models", "tokenizers", "data", "sampling", "decoding"},
 }
 ABOVE = {"cli", "__main__", "__init__"}  # may use everything; nothing below uses them
 

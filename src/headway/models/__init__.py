@@ -4,7 +4,8 @@ from headway.models.base import LanguageModel, Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
 from headway.models.ngram import NGram
-from headway.models.storage import MODELS, create, find_model, load
+from headway.models.registry import MODELS, create
+from headway.models.storage import find_model, load
 from headway.models.transformer import Transformer
 
 __all__ = [

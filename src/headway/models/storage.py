@@ -20,19 +20,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headway import __version__
-from headway.config import FAMILIES, BERTConfig, ModelConfig, StackConfig, build
-from headway.errors import CheckpointError, ConfigError, InputError
+from headway.config import FAMILIES, BERTConfig, StackConfig, build
+from headway.devices import parse_device, parse_dtype
+from headway.errors import CheckpointError, ConfigError
 from headway.files import new_directory
 from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
 from headway.models.layouts import LAYOUTS, Layout
-from headway.models.ngram import NGram
-from headway.models.transformer import Transformer
+from headway.models.registry import MODELS
+from headway.presets import PRESETS
 from headway.tokenizers import load_tokenizer
-
-MODELS: dict[str, type[Model]] = {"gpt": GPT, "bert": BERT, "transformer": Transformer, "ngram": NGram}
-
 
 # Model class by name, as in LAYOUTS → from a config to the model.
 _MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "MaskedLM": lambda c: MaskedLM(BERT(c))}
@@ -92,12 +90,13 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
         model.load_weights(tensors)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
+    precision = parse_dtype(dtype)
     kinds = {t.dtype for t in tensors.values() if t.is_floating_point()}
-    if dtype is None and len(kinds) > 1:  # a file of several precisions is used in the widest
-        dtype = functools.reduce(torch.promote_types, kinds)
+    if precision is None and len(kinds) > 1:  # a file of several precisions is used in the widest
+        precision = functools.reduce(torch.promote_types, kinds)
     model.tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
     _check_tokenizer(model, folder)
-    return model.to(parse_device(device), parse_dtype(dtype)).eval()
+    return model.to(parse_device(device), precision).eval()
 
 
 def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layout | None]:
@@ -136,31 +135,6 @@ def _check_tokenizer(model: Model, folder: Path) -> None:
         )
 
 
-def create(
-    name: str | ModelConfig,
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype | str | None = None,
-    **overrides: Any,
-) -> Model:
-    """A new model of a family or preset, with random weights from torch's generator.
-
-    >>> create("gpt2", n_layers=2, device="meta").n_params
-    53561088
-    """
-    from headway.config import model_config
-
-    config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
-    family = type(config).__struct_config__.tag
-    with torch.device("meta"):  # nothing is allocated or filled twice
-        model = MODELS[str(family)](config)
-    model.to(parse_dtype(dtype))
-    if str(device) != "meta":
-        model.to_empty(device=parse_device(device))
-        model.init_weights()
-    return model
-
-
 def find_model(path: str | Path) -> Path:
     """The folder of a model: the path itself, or a run's best checkpoint, by bits per byte on held-out text."""
     path = Path(path)
@@ -172,8 +146,6 @@ def find_model(path: str | Path) -> Path:
         return min(checkpoints, key=_merit)
     if path.is_dir():
         raise CheckpointError(f"{path} is no model: it has neither config.json nor checkpoints/step-N")
-    from headway.presets import PRESETS
-
     hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
     raise CheckpointError(f"no model at {path}: give a model directory or a run such as runs/demo{hint}")
 
@@ -221,31 +193,3 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
                 f"or use an earlier checkpoint"
             ) from None
     return tensors
-
-
-def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    if dtype is None or isinstance(dtype, torch.dtype):
-        return dtype
-    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-    if dtype == "auto":
-        return None
-    if dtype not in known:
-        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(known)}")
-    return known[dtype]
-
-
-def parse_device(device: str | torch.device) -> torch.device:
-    """A device by name; "auto" is CUDA where there is one."""
-    if str(device) == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ConfigError(f"device={device!r} is no device; try cpu, cuda or cuda:1") from None
-    try:
-        torch.zeros((), device=place)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device={str(device)!r}: this PyTorch has no such device; use --device cpu") from None
-    if place.type == "meta":
-        raise ConfigError("device='meta' holds no numbers: create() takes it, nothing else does")
-    return place

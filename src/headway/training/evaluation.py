@@ -3,8 +3,8 @@
     bits per byte = −log2 p(text) / UTF-8 bytes of the text
 
 The text is cut into consecutive windows without overlap: of the model's context unless one is given, and to compare
-families the same one must be given. Every token is paid for: the
-first one too (tokenizers/base.py, rules 3 and 4), and bytes lost in <unk> are spelled out at 8 bits each.
+families the same one must be given. Every token is paid for: the first one too (tokenizers/base.py, rules 3 and 4),
+and bytes lost in <unk> are spelled out at 8 bits each.
 """
 
 import math

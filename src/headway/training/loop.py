@@ -24,9 +24,9 @@ from torch import Tensor
 from headway import __version__
 from headway.config import GPTConfig, NGramConfig, Recipe, TokenizerConfig
 from headway.data import Split, load_split, locate, random_windows
+from headway.devices import parse_device
 from headway.errors import ConfigError, HeadwayError
 from headway.models import GPT, NGram, create
-from headway.models.storage import parse_device
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
 from headway.training.checkpoint import Run, free_name

@@ -1,0 +1,38 @@
+"""From a name to a new model: `headway.create("gpt2")`. `MODELS` is what there is."""
+
+from typing import Any
+
+import torch
+
+from headway.config import ModelConfig, model_config
+from headway.devices import parse_device, parse_dtype
+from headway.models.base import Model
+from headway.models.bert import BERT
+from headway.models.gpt import GPT
+from headway.models.ngram import NGram
+from headway.models.transformer import Transformer
+
+MODELS: dict[str, type[Model]] = {"gpt": GPT, "bert": BERT, "transformer": Transformer, "ngram": NGram}
+
+
+def create(
+    name: str | ModelConfig,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    **overrides: Any,
+) -> Model:
+    """A new model of a family or preset, with random weights from torch's generator.
+
+    >>> create("gpt2", n_layers=2, device="meta").n_params
+    53561088
+    """
+    config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
+    family = type(config).__struct_config__.tag
+    with torch.device("meta"):  # nothing is allocated or filled twice
+        model = MODELS[str(family)](config)
+    model.to(parse_dtype(dtype))
+    if str(device) != "meta":
+        model.to_empty(device=parse_device(device))
+        model.init_weights()
+    return model
