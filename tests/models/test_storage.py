@@ -122,6 +122,21 @@ def test_bert_equals_transformers_both_ways(tmp_path):
     assert_close(again(ids, mask, segments)[mask], hidden[mask], rtol=1e-4, atol=1e-4)
 
 
+def test_the_encoder_under_another_head_opens(tmp_path):
+    shape = {
+        "vocab_size": 60,
+        "hidden_size": 24,
+        "intermediate_size": 50,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**shape)).eval()
+    theirs.save_pretrained(tmp_path)
+    model, ids = headway.load(tmp_path), torch.randint(60, (2, 9))
+    assert isinstance(model, BERT)
+    assert_close(model(ids), theirs.bert(ids).last_hidden_state, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("is_tied", [True, False])
 @pytest.mark.parametrize("activation", ["gelu", "relu", "gelu-tanh", "relu2"])
 def test_masked_lm_equals_transformers_both_ways(activation, is_tied, tmp_path):
@@ -270,7 +285,8 @@ def test_a_file_of_several_precisions_is_used_in_the_widest(saved):
     tensors = load_file(saved / "model.safetensors")
     tensors["transformer.wte.weight"] = tensors["transformer.wte.weight"].bfloat16()
     save_file(tensors, saved / "model.safetensors")
-    assert headway.load(saved)(torch.ones(1, 3, dtype=torch.long)).dtype == torch.float32
+    for dtype in (None, "auto"):
+        assert headway.load(saved, dtype=dtype)(torch.ones(1, 3, dtype=torch.long)).dtype == torch.float32
 
 
 def test_overwriting_takes_models_only_and_puts_the_old_one_back(saved, tmp_path, monkeypatch):

@@ -39,6 +39,7 @@ class Layout:
     ignored: tuple[str, ...]  # endings of tensors that hold no weights of their own: masks, copies of tied matrices
     write_config: Callable[[Any], dict[str, Any] | None]  # None: this config does not fit the layout
     read_config: Callable[[Mapping[str, Any]], ModelConfig]
+    heads: tuple[str, ...] = ()  # beginnings of tensors of heads that may sit on top, and are left there
     optional: tuple[str, ...] = ()  # our names that a file may lack; they are then zero
     aliases: Mapping[str, str] = field(default_factory=dict)  # their name → another under which they keep a copy
 
@@ -62,9 +63,8 @@ class Layout:
         """Tensors for the names in `wanted`; theirs may carry the prefix or not."""
         theirs = {_modern(name): tensor for name, tensor in theirs.items()}
         for main, alias in self.aliases.items():
-            if alias in theirs:
-                theirs.setdefault(main, theirs.pop(alias))
-                theirs.pop(alias, None)
+            if (copy := theirs.pop(alias, None)) is not None:
+                theirs.setdefault(main, copy)
         if not any(name.startswith(self.prefix) for name in theirs):
             theirs = {name if name.startswith("lm_head") else self.prefix + name: t for name, t in theirs.items()}
         ours: dict[str, Tensor] = {}
@@ -90,7 +90,8 @@ class Layout:
                     )
             ours[name.ours] = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
             used.update(name.theirs)
-        if strange := [n for n in theirs if n not in used and not n.endswith(self.ignored)]:
+        strange = [n for n in theirs if n not in used and not n.endswith(self.ignored)]
+        if strange := [n for n in strange if not n.startswith(self.heads)]:
             raise CheckpointError(
                 f"the weights hold {strange[0]!r} and {len(strange) - 1} more that a {self.model_type} model has not: "
                 f"is config.json of another model?"
@@ -399,6 +400,7 @@ BERT = Layout(
         *_pairs("pooler", "bert.pooler.dense"),
     ),
     ignored=(".position_ids",),
+    heads=("cls.", "classifier.", "qa_outputs."),
     write_config=_write_bert,
     read_config=_read_bert,
 )
@@ -416,7 +418,8 @@ MASKED_LM = Layout(
         Name("bias", (f"{_HEAD}.decoder.bias",)),
         Name("output", (f"{_HEAD}.decoder.weight",)),
     ),
-    ignored=(".position_ids", "seq_relationship.weight", "seq_relationship.bias"),
+    ignored=(".position_ids",),
+    heads=("cls.seq_relationship.",),
     aliases={f"{_HEAD}.decoder.bias": f"{_HEAD}.bias"},
     write_config=_write_bert,
     read_config=_read_bert,
