@@ -28,7 +28,7 @@ def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
     try:
         yield aside
         for file in aside.rglob("*"):
-            _flush(file)
+            flush(file)
         old = None
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent)) / path.name
@@ -40,7 +40,7 @@ def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
                 old.rename(path)
                 old.parent.rmdir()
             raise
-        _flush(path.parent)
+        flush(path.parent)
         if old is not None:
             shutil.rmtree(old.parent)
     finally:
@@ -49,11 +49,15 @@ def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
 
 def write_text(path: str | Path, text: str) -> None:
     """Replace a file's content in one move."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
     path = Path(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
@@ -63,9 +67,23 @@ def write_text(path: str | Path, text: str) -> None:
         raise
 
 
-def _flush(path: Path) -> None:
+def read_utf8(path: str | Path) -> str:
+    """A file of ours or of another tool, line ends as they are; not for the user's own text, which has its own care."""
+    return Path(path).read_bytes().decode("utf-8")
+
+
+def flush(path: Path) -> None:
+    """Have the system write a file or folder to disk before going on."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def free_name(path: Path) -> Path:
+    """`path`, or `path-2`, `path-3`, … : the first that nothing is called yet."""
+    candidate, n = path, 2
+    while candidate.exists():
+        candidate, n = path.with_name(f"{path.name}-{n}"), n + 1
+    return candidate

@@ -15,20 +15,44 @@ The rules, for every family of model and every kind of tokenizer:
 6. Generation ends at the end token, which is not part of the text.
 """
 
+import base64
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import tokenizers as rust
 
-from headway.errors import CheckpointError, InputError
+from headway.errors import InputError
+from headway.files import write_bytes, write_text
+from headway.tokenizers.bulk import Encode, engine
+from headway.tokenizers.charsmap import CharsMap
 
-SPECIAL = ("bos", "eos", "unk", "pad")
+MODEL_FILE = "tokenizer.model"
+SPECIAL = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
+BULK = 50_000  # characters from which the faster engine is worth making
+SLICE = 1 << 20  # characters at a time for the slower one, whose results take a hundred times the memory of the text
+
+
+class Encoding(NamedTuple):
+    """The tokens of a text, and where in it each one is: characters start … end − 1."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Reader(Protocol):
+    """Encodes where the `tokenizers` library would not do so exactly."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_with_offsets(self, text: str) -> Encoding: ...
 
 
 class Tokenizer:
-    """Text to token ids and back; `backend` is the `tokenizers` object that does the work.
+    """Text to token ids and back; `backend` is the `tokenizers` object that is saved and does most of the work.
 
     >>> tokenizer = headway.tokenizers.train("char", ["to be or not to be"])
     >>> tokenizer.decode(tokenizer.encode("to be"))
@@ -43,27 +67,37 @@ class Tokenizer:
         eos: str | None = None,
         unk: str | None = None,
         pad: str | None = None,
+        cls: str | None = None,
+        sep: str | None = None,
+        mask: str | None = None,
+        reader: "Reader | None" = None,
+        model_file: bytes | None = None,
+        counts: Mapping[str, int] | None = None,
         extra: dict[str, Any] | None = None,
     ):
         self.backend = backend
-        self.special = {"bos": bos, "eos": eos, "unk": unk, "pad": pad}
+        self.special = {"bos": bos, "eos": eos, "unk": unk, "pad": pad, "cls": cls, "sep": sep, "mask": mask}
+        self.reader = reader  # encodes in place of the backend
+        self.model_file = model_file  # what `reader` was made from, saved beside the rest
+        self.counts = counts  # how often each token stood in the text it was made from, where that was counted
         self.extra = extra or {}  # what else tokenizer_config.json said, kept for those who wrote it
-        self._as_text()
-
-    def _as_text(self) -> None:
-        """Rule 2: what users write is text, all of it; a file may ask otherwise."""
-        self.backend.encode_special_tokens = True
         self.backend.no_truncation()
         self.backend.no_padding()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._as_text()  # pickling the backend, as copying does, forgets it
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_text_backend", "_engine", "vocab_size")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __repr__(self) -> str:
-        return f"Tokenizer({type(self.backend.model).__name__}, {self.vocab_size} tokens, {self.special})"
+        special = {name: token for name, token in self.special.items() if token is not None}
+        return f"Tokenizer({self.kind}, {self.vocab_size} tokens, {special})"
 
     @property
+    def kind(self) -> str:
+        """BPE, WordPiece, Unigram or WordLevel: what the pieces are made by."""
+        return type(self.backend.model).__name__
+
+    @cached_property
     def vocab_size(self) -> int:
         """One more than the largest id."""
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -80,20 +114,122 @@ class Tokenizer:
     def unk_id(self) -> int | None:
         return self._special_id("unk")
 
+    @property
+    def pad_id(self) -> int:
+        """What fills rows up; nothing looks at it, so without a token of its own any will do."""
+        id = self._special_id("pad")
+        return id if id is not None else self.eos_id or 0
+
+    @property
+    def mask_id(self) -> int | None:
+        return self._special_id("mask")
+
     def _special_id(self, name: str) -> int | None:
         token = self.special[name]
         return None if token is None else self.backend.token_to_id(token)
+
+    def token(self, id: int) -> str:
+        """The token of an id as its vocabulary spells it: "Ġthe", "##ing", "<unk>"."""
+        token = self.backend.id_to_token(id)
+        if token is None:
+            raise InputError(f"there is no token {id}: this vocabulary has ids 0 to {self.vocab_size - 1}")
+        return token
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token as its vocabulary spells it; None where there is no such token."""
+        return self.backend.token_to_id(token)
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """Every special token and its id, the named ones and others."""
+        added = self.backend.get_added_tokens_decoder()
+        return {token.content: id for id, token in sorted(added.items()) if token.special}
+
+    # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text; whole corpora of byte-level BPE go through a faster engine, with the same ids."""
         check_texts(texts)
-        return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        if self.reader is not None:
+            return [self.reader.encode(text) for text in texts]
+        backend, charsmap = self._text_backend
+        if charsmap is not None:
+            texts = [charsmap(text) for text in texts]
+        is_bulk = "_engine" in self.__dict__ or sum(map(len, texts)) >= BULK
+        if is_bulk and self._engine is not None:
+            return [self._engine(text) for text in texts]
+        found: list[list[int]] = []
+        for some in _slices(texts):
+            found += [e.ids for e in backend.encode_batch_fast(some, add_special_tokens=False)]
+        return found
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """Ids, and the characters of the text that each one stands for."""
+        check_texts([text])
+        if self.reader is not None:
+            return self.reader.encode_with_offsets(text)
+        backend, charsmap = self._text_backend
+        if charsmap is None:
+            encoded = backend.encode(text, add_special_tokens=False)
+            return Encoding(encoded.ids, encoded.offsets)
+        changed, origins = charsmap.with_origins(text)
+        encoded = backend.encode(changed, add_special_tokens=False)
+        spans = [(origins[start][0], origins[end - 1][1]) if end > start else (0, 0) for start, end in encoded.offsets]
+        return Encoding(encoded.ids, spans)
+
+    @cached_property
+    def _engine(self) -> Encode | None:
+        return engine(self._text_backend[0])
+
+    @cached_property
+    def _text_backend(self) -> tuple[rust.Tokenizer, CharsMap | None]:
+        """What encodes: the backend made to read all text as text (rule 2), and SentencePiece's normalisation.
+
+        Special tokens that are words of a vocabulary, as in WordPiece and unigram, would be found in a text that
+        spells them; here they have names that no text has.
+        """
+        document = json.loads(self.backend.to_str())
+        charsmap = _take_charsmap(document)
+        document["post_processor"] = None  # which may move offsets
+        model = document["model"]
+        hidden = {token["content"] for token in document["added_tokens"] if token["special"]}
+        if model["type"] != "BPE":
+            rename = {token: f"\ufdd0{token}" for token in hidden}  # U+FDD0 is for internal use, by definition
+            if isinstance(model["vocab"], dict):
+                model["vocab"] = {rename.get(token, token): id for token, id in model["vocab"].items()}
+            else:
+                model["vocab"] = [[rename.get(token, token), score] for token, score in model["vocab"]]
+            if model.get("unk_token") in rename:
+                model["unk_token"] = rename[model["unk_token"]]
+            for token in document["added_tokens"]:
+                token["content"] = rename.get(token["content"], token["content"])
+        backend = rust.Tokenizer.from_str(json.dumps(document))
+        backend.encode_special_tokens = True
+        return backend, charsmap
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of these ids; special tokens are left out unless asked for."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=not special)
+
+    # ── beginning and end ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """One text or two as an encoder reads them, and which of the two each token belongs to.
+
+        [CLS] first [SEP] second [SEP] (Devlin et al. 2019, §3), or begin and end in their place.
+        """
+        begin = self._special_id("cls" if self.special["cls"] else "bos")
+        end = self._special_id("sep" if self.special["sep"] else "eos")
+        tail = [] if end is None else [end]
+        ids = [*([] if begin is None else [begin]), *first, *tail]
+        segments = [0] * len(ids)
+        if second is not None:
+            ids += [*second, *tail]
+            segments += [1] * (len(ids) - len(segments))
+        return ids, segments
 
     def prompt(self, text: str) -> list[int]:
         """The ids to continue (rule 5)."""
@@ -112,17 +248,32 @@ class Tokenizer:
 
     def stream_with_begins(self, documents: Iterable[str]) -> tuple[list[int], list[int]]:
         """The same, and the places of the begin tokens that are given, not predicted."""
-        bos, eos = self.bos_id, self.eos_id
         ids: list[int] = []
         begins: list[int] = []
-        for tokens in self.encode_batch(list(documents)):
-            if bos is not None and not (ids and bos == eos):
+        for tokens in self.framed_batch(list(documents)):
+            if self.bos_id is not None and not (ids and self.shares_boundary):
                 begins.append(len(ids))
-                ids.append(bos)
             ids += tokens
-            if eos is not None:
-                ids.append(eos)
         return ids, begins
+
+    def framed_batch(self, documents: Sequence[str], *, is_first: bool = True) -> list[list[int]]:
+        """Each document with its begin and end; joined, they are the stream. Where one token is both, only the first
+        document of a stream has a begin of its own."""
+        bos, eos = self.bos_id, self.eos_id
+        found = []
+        for tokens in self.encode_batch(documents):
+            if bos is not None and (is_first or not self.shares_boundary):
+                tokens = [bos, *tokens]
+            if eos is not None:
+                tokens.append(eos)
+            found.append(tokens)
+            is_first = False
+        return found
+
+    @property
+    def shares_boundary(self) -> bool:
+        """One token both ends a document and begins the next."""
+        return self.bos_id is not None and self.bos_id == self.eos_id
 
     def lost_bytes(self, text: str) -> int:
         """UTF-8 bytes that are in <unk>, or in no token, so that no decoder can bring them back.
@@ -133,7 +284,7 @@ class Tokenizer:
         ids = self.encode(text)
         if self.decode(ids) == text:
             return 0
-        encoded = self.backend.encode(text, add_special_tokens=False)
+        encoded = self.encode_with_offsets(text)
         known = [(i, span) for i, span in zip(encoded.ids, encoded.offsets, strict=True) if i != self.unk_id]
         kept = "".join(text[start:end] for _, (start, end) in known)
         if self.decode([i for i, _ in known]) != kept:
@@ -143,21 +294,56 @@ class Tokenizer:
             )
         return len(text.encode()) - len(kept.encode())
 
+    # ── on disk ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fingerprint(self) -> str:
+        """Two tokenizers with the same fingerprint give the same ids for every text."""
+        document = json.dumps([json.loads(self.backend.to_str()), self.special], sort_keys=True)
+        return hashlib.sha256(document.encode()).hexdigest()
+
     def save(self, folder: str | Path) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens."""
         folder = Path(folder)
-        self.backend.encode_special_tokens = False  # transformers expects to see special tokens as such
-        try:
-            self.backend.save(str(folder / "tokenizer.json"))
-        finally:
-            self.backend.encode_special_tokens = True
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
         document = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
             **self.extra,
             **{f"{name}_token": token for name, token in self.special.items() if token is not None},
+            **({"headway_reads": MODEL_FILE} if self.model_file is not None else {}),
         }
-        (folder / "tokenizer_config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / "tokenizer_config.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        if self.model_file is not None:
+            write_bytes(folder / MODEL_FILE, self.model_file)
+        if self.counts is not None:
+            lines = (f"{json.dumps(token, ensure_ascii=False)}\t{n}\n" for token, n in self.counts.items())
+            write_text(folder / "counts.tsv", "".join(lines))
+
+
+def _take_charsmap(document: dict[str, Any]) -> CharsMap | None:
+    """Take SentencePiece's table out of a tokenizer that begins with it."""
+    normalizer = document["normalizer"]
+    parts = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
+    if not parts or parts[0]["type"] != "Precompiled" or not parts[0]["precompiled_charsmap"]:
+        return None
+    rest = parts[1:]
+    document["normalizer"] = {"type": "Sequence", "normalizers": rest} if rest else None
+    return CharsMap(base64.b64decode(parts[0]["precompiled_charsmap"]))
+
+
+def _slices(texts: Sequence[str]) -> Iterable[list[str]]:
+    """The texts in their order, some at a time."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        if some and size + len(text) > SLICE:
+            yield some
+            some, size = [], 0
+        some.append(text)
+        size += len(text)
+    if some:
+        yield some
 
 
 def check_texts(texts: Iterable[str]) -> None:
@@ -172,35 +358,6 @@ def check_texts(texts: Iterable[str]) -> None:
                 f"character {error.start} of the text, {text[error.start]!r}, is no Unicode character: "
                 f"was it read from bytes that are not UTF-8?"
             ) from None
-
-
-def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a model directory, or in a `tokenizer.json`."""
-    path = Path(path)
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise CheckpointError(f"no tokenizer at {path}: expected a tokenizer.json, or a folder with one")
-    try:
-        backend = rust.Tokenizer.from_str(file.read_text(encoding="utf-8"))
-    except Exception as error:  # the Rust side raises plain Exception
-        raise CheckpointError(f"{file} is damaged or no tokenizer.json: {error}") from None
-    extra: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (file.parent / name).is_file():
-            try:
-                document = json.loads((file.parent / name).read_text(encoding="utf-8"))
-                extra |= dict(document.items())
-            except (ValueError, AttributeError) as error:
-                raise CheckpointError(f"{file.parent / name} is not a JSON object: {error}") from None
-    special = {name: _token_text(extra.pop(f"{name}_token", None)) for name in SPECIAL}
-    special["unk"] = special["unk"] or getattr(backend.model, "unk_token", None)  # also without tokenizer_config.json
-    return Tokenizer(backend, **special, extra=extra)
-
-
-def _token_text(token: Any) -> str | None:
-    """A special token as transformers writes it: its text, or a table with the text as "content"."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
 
 
 class TextStream:

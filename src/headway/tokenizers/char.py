@@ -1,19 +1,22 @@
 """Characters as tokens: the alphabet is whatever the text has, in code-point order; the rest is <unk>."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import tokenizers as rust
 
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.special import END, UNKNOWN, add_special, check_special
 
-END, UNKNOWN = "<|endoftext|>", "<unk>"
 
-
-def train_char(texts: Iterable[str]) -> Tokenizer:
-    alphabet = sorted(set().union(*texts))
-    vocab = {token: i for i, token in enumerate([*alphabet, UNKNOWN])}
+def train_char(texts: Iterable[str], *, special: Iterable[str] = ()) -> Tokenizer:
+    extra = check_special(special, UNKNOWN, END)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    vocab = {token: i for i, token in enumerate([*sorted(counts), UNKNOWN])}
     backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=UNKNOWN))
     backend.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex(r"[\s\S]"), behavior="isolated")
     backend.decoder = rust.decoders.Fuse()
-    backend.add_special_tokens([UNKNOWN, END])
-    return Tokenizer(backend, bos=END, eos=END, unk=UNKNOWN)
+    add_special(backend, UNKNOWN, END, *extra)
+    return Tokenizer(backend, bos=END, eos=END, unk=UNKNOWN, counts=dict(counts.most_common()))

@@ -1,0 +1,153 @@
+"""The kinds of tokenizer: what each is made of, and what it keeps of a text."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway import load_tokenizer, tokenizers
+from headway.data import load_documents
+from headway.errors import ConfigError, DataError
+from headway.tokenizers import KINDS
+
+TEXT = ["to be or not to be, that is the question:\n", "To be — don't you see? — is to do.\n\n", "naïve 42 😀\n"]
+MADE = {kind: tokenizers.train(kind, TEXT * 3, None if kind in ("char", "word") else 300) for kind in KINDS}
+LOSSLESS = [kind for kind in KINDS if kind != "wordpiece"]
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_what_it_was_made_from_comes_back(kind):
+    tokenizer = MADE[kind]
+    for text in TEXT:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+        assert tokenizer.lost_bytes(text) == 0
+
+
+@given(st.text())
+@settings(max_examples=3000)
+def test_bpe_gives_any_unicode_back(text):
+    assert MADE["bpe"].decode(MADE["bpe"].encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.text(alphabet=sorted(set("".join(TEXT)))))
+@settings(max_examples=200)
+def test_offsets_belong_to_the_ids_and_cover_what_is_kept(kind, text):
+    tokenizer = MADE[kind]
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    assert ids == tokenizer.encode(text)
+    assert [start for start, _ in offsets] == sorted(start for start, _ in offsets)
+    covered = {i for start, end in offsets for i in range(start, end)}
+    assert {i for i, c in enumerate(text) if not c.isspace()} <= covered
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.text(alphabet="<s>/unk[CLS]MASKPADE |endoftx"))
+@settings(max_examples=200)
+def test_a_text_that_spells_a_special_token_is_text(kind, text):
+    """Rule 2 of base.py, for every kind: also "<|endoftext|>" and "[MASK]" themselves."""
+    tokenizer = MADE[kind]
+    special = set(tokenizer.special_ids.values()) - {tokenizer.unk_id}
+    for spelled in (text, f"a {' '.join(tokenizer.special_ids)} b", *tokenizer.special_ids):
+        assert not special & set(tokenizer.encode(spelled))
+
+
+def test_words_are_counted_and_rare_ones_are_unknown(tmp_path):
+    words = tokenizers.train("word", ["a b a c a b\n", "d's x-ray"], min_frequency=2)
+    assert words.counts == {" a": 2, " b": 2}
+    assert words.vocab_size == 4
+    words = tokenizers.train("word", ["the cat the dog the cat"], 5)
+    assert list(words.counts.items()) == [(" cat", 2), (" the", 2), (" dog", 1)]
+    assert words.encode("the cat") == [words.unk_id, words.token_id(" cat")]
+    assert words.lost_bytes("the cat") == 3
+    words.save(tmp_path)
+    assert load_tokenizer(tmp_path).counts == words.counts
+
+
+def test_words_may_be_cut_at_punctuation_or_at_spaces_alone():
+    text = "don't stop (now) n't <unk>\n"
+    cut = {how: tokenizers.train("word", [text], words=how) for how in ("punctuation", "spaces")}
+    spelled = {how: [t.token(i) for i in t.encode(text)] for how, t in cut.items()}
+    assert spelled["punctuation"] == ["don't", " stop", " (", "now", ")", " n't", " <", "unk", ">", "\n"]
+    assert spelled["spaces"] == ["don't", " stop", " (now)", " n't", " <unk>", "\n"]
+    lower = tokenizers.train("word", ["The the"], lowercase=True)
+    assert lower.encode(" THE") == lower.encode(" the")
+
+
+def test_lines_of_tokenized_corpora_have_their_published_counts():
+    """Penn Treebank and WikiText: a token for every word and one for every line end; lines begin and end in a space."""
+    lines = [" no it was n't black monday \n", " but while the <unk> was n't \n"]
+    words = tokenizers.train("word", ["".join(lines)], words="spaces")
+    assert len(words.encode("".join(lines))) == sum(len(line.split()) + 1 for line in lines)
+    assert words.vocab_size - 2 == len({word for line in lines for word in line.split()}) + 1
+
+
+def test_joint_vocabularies_know_both_sides():
+    pairs = [("the house", "das Haus"), ("the cat", "die Katze")] * 5
+    joint = tokenizers.train("bpe", [text for pair in pairs for text in pair], 300)
+    assert len(joint.encode(" Haus")) < len(" Haus")
+    assert len(joint.encode(" house")) < len(" house")
+
+
+def test_special_tokens_can_be_added_and_have_ids_of_their_own(tmp_path):
+    for kind in KINDS:
+        size = None if kind in ("char", "word") else 300
+        made = tokenizers.train(kind, TEXT, size, special=["<left>", "<right>"])
+        assert {"<left>", "<right>"} <= made.special_ids.keys()
+        assert len(set(made.special_ids.values())) == len(made.special_ids)
+        assert made.decode([made.special_ids["<left>"]]) == ""
+        assert made.decode([made.special_ids["<left>"]], special=True) == "<left>"
+        if size:
+            assert made.vocab_size <= size
+        made.save(tmp_path / kind)
+        assert load_tokenizer(tmp_path / kind).special_ids == made.special_ids
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "message"),
+    [
+        (
+            "bpe",
+            {"vocab_size": 256},
+            ConfigError,
+            "vocab_size=256 is below 257: byte-level BPE begins",
+        ),
+        ("bpe", {"vocab_size": 258, "special": ["<a>", "<b>"]}, ConfigError, "below 259.*2 special tokens more"),
+        ("bpe", {"vocab_size": 300, "special": ["<a>", "<a>"]}, ConfigError, "special token '<a>' is given twice"),
+        ("bpe", {"vocab_size": 300, "special": ["<|endoftext|>"]}, ConfigError, "one of the tokenizer's own"),
+        ("wordpiece", {"vocab_size": 300, "special": ["[CLS]"]}, ConfigError, "one of the tokenizer's own"),
+        ("unigram", {"vocab_size": 300, "special": [""]}, ConfigError, "special token '' is empty"),
+        ("wordpiece", {"vocab_size": 5}, ConfigError, "vocab_size=5 is below 6"),
+        ("unigram", {"vocab_size": 4}, ConfigError, "vocab_size=4 is below 5"),
+        ("word", {"vocab_size": 2}, ConfigError, "leaves no room for a word"),
+        ("word", {"words": "letters"}, ConfigError, "words='letters' is not one of"),
+        ("char", {"min_frequency": 2}, ConfigError, "a char tokenizer has no setting 'min_frequency'"),
+        ("words", {}, ConfigError, "Did you mean 'word'"),
+    ],
+)
+def test_bad_settings_are_named(kind, options, error, message):
+    with pytest.raises(error, match=message):
+        tokenizers.train(kind, TEXT, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_is_an_error(kind):
+    with pytest.raises(DataError, match="there is none"):
+        tokenizers.train(kind, iter(["", ""]))
+
+
+def test_training_takes_any_iterable_once():
+    made = tokenizers.train("bpe", (text for text in load_documents("pydocs")[:3]), 400)
+    assert made.vocab_size == 400
+
+
+def test_a_smaller_unit_makes_a_longer_text():
+    """The lectures' question, why not letters, why not words: letters are many, words are unknown."""
+    documents = load_documents("pydocs")
+    train, held = documents[:-8], "".join(documents[-8:])
+    made = {kind: tokenizers.train(kind, train, None if kind in ("char", "word") else 2000) for kind in KINDS}
+    n = {kind: len(t.encode(held)) for kind, t in made.items()}
+    assert n["char"] > 2 * n["bpe"] > 2 * n["word"]
+    assert made["word"].vocab_size > made["bpe"].vocab_size > made["char"].vocab_size
+    unknown = made["word"].encode(held).count(made["word"].unk_id)
+    assert unknown > 100
+    assert made["bpe"].unk_id is None
