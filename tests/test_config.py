@@ -71,7 +71,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.dtype=half", "train.dtype='half' is not one of 'auto', 'float32', 'bfloat16'"),
         ("data.valid=2", "data.valid=2"),
         ("model.name=gpt9", "no model family or preset named 'gpt9'"),
-        ("tokenizer.kind=word", "tokenizer.kind='word' is not one of 'bpe', 'char'"),
+        ("tokenizer.kind=words", "tokenizer.kind='words' is not one of 'char', 'word'"),
         ("train.steps.x=1", "'steps' is a value, not a table"),
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),

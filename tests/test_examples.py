@@ -50,6 +50,14 @@ def test_the_python_of_the_readme_runs(home, capsys):
     assert space["state"].length.tolist() == [5, 5, 5]
 
 
+@pytest.mark.parametrize("page", ["tokenizers", "data"])
+def test_the_python_of_the_docs_runs(page, home):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+
+
 def test_the_tree_of_the_readme_is_the_tree():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     package = ROOT / "src" / "headway"

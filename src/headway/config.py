@@ -212,22 +212,52 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
 
 
 class TokenizerConfig(Config, frozen=True, kw_only=True):
-    kind: Literal["bpe", "char"] = "bpe"
-    vocab_size: int = 1024  # bpe only: characters are as many as the text has
-    path: str | None = None  # use this tokenizer.json instead of training one
+    kind: Literal["char", "word", "bpe", "wordpiece", "unigram"] = "bpe"
+    vocab_size: int | None = None  # None: 1024, or every word; characters are as many as the text has
+    min_frequency: int | None = None  # of words (word) and of pairs to merge (bpe, wordpiece)
+    lowercase: bool | None = None  # word, wordpiece
+    words: Literal["punctuation", "spaces"] | None = None  # word: where words are cut
+    special: list[str] = []  # special tokens to add to its own
+    path: str | None = None  # use this tokenizer (a file or folder of any kind) instead of training one
 
     def __post_init__(self) -> None:
         _at_least(self, "vocab_size", 1)
+        _at_least(self, "min_frequency", 0)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the training of its kind is told, beside the size."""
+        named = {"min_frequency": self.min_frequency, "lowercase": self.lowercase, "words": self.words}
+        return {name: value for name, value in named.items() if value is not None} | {"special": self.special}
 
 
 class DataConfig(Config, frozen=True, kw_only=True):
-    path: str = "pydocs"  # a built-in corpus by name, a file, a folder or a glob
+    path: str = "pydocs"  # a built-in corpus by name, a file, a folder, a glob, two files as "train.{en,de}", hub:…
+    mix: dict[str, float] = {}  # several sources and their weights, in place of path
     root: str | None = None  # relative paths start here; None: $HEADWAY_DATA, then the working directory
+    format: Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad"] = "auto"
+    text: str | None = None  # column of the text, by name or by number from 1
+    pairs: str | None = None  # columns of pairs: "source,target"
+    label: str | None = None  # column of the label
+    target_path: str | None = None  # the file that is parallel to path
+    separator: str | None = None  # between the documents of a text file
+    scheme: Literal["bio", "iob1", "any"] = "bio"  # how tags are written
+    errors: Literal["strict", "replace"] = "strict"  # bytes that are not UTF-8
     valid: float = 0.1  # the share of the text held out
+    test: float = 0.0  # the share held out a second time, never looked at while training
+    split: Literal["auto", "hash", "tail"] = "auto"  # documents by hash, or the end of the text
+    valid_path: str | None = None  # held-out text of its own
+    test_path: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.valid < 1:
-            raise ConfigError(f"data.valid={self.valid} is the share of text held out: between 0 and 1, such as 0.1")
+        if not (0 < self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
+            raise ConfigError(
+                f"data.valid={self.valid}, data.test={self.test} are the shares of text held out: each between 0 and "
+                f"1, such as 0.1, and less than 1 together"
+            )
+        for path, weight in self.mix.items():
+            if not 0 < weight < float("inf"):
+                raise ConfigError(f"data.mix: the weight of {path!r} is {weight}, but must be a positive number")
 
 
 class TrainConfig(Config, frozen=True, kw_only=True):

@@ -17,20 +17,11 @@ import transformers
 
 import headway
 from headway.cli import main
+from tests.cli.running import run
 
 TINY = (
     "--set model.n_layers=1 --set model.d_model=32 --set model.n_heads=2 --set train.steps=3 --set train.batch_size=2"
 )
-
-
-def run(command: str, capsys) -> tuple[int, str, str]:
-    try:
-        main(shlex.split(command))
-        code = 0
-    except SystemExit as end:
-        code = end.code or 0
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +45,15 @@ def _at_home(home, monkeypatch):
     monkeypatch.chdir(home)
 
 
+VERBS = ("demo", "train", "generate", "eval")
+VERBS += ("tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer show", "data")
+
+
 def examples() -> list[str]:
     found = []
-    for verb in ("demo", "train", "generate", "eval"):
+    for verb in VERBS:
         text = subprocess.run(
-            [sys.executable, "-m", "headway", verb, "--help"], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "headway", *verb.split(), "--help"], capture_output=True, text=True, check=True
         ).stdout
         listed = re.findall(r"^ +headway (.+)$", text.split("Example")[1], re.MULTILINE)
         assert listed, f"{verb} --help ends without an example"
@@ -81,6 +76,7 @@ def test_help_and_import_are_instant_and_without_torch():
     script = f"""
 import sys
 from headway.cli import main
+from tests.cli.running import run
 try:
     main(["--help"])
 except SystemExit as end:
@@ -89,7 +85,7 @@ except SystemExit as end:
 assert "rich" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert all(verb in done.stdout for verb in ("demo", "train", "generate", "eval"))
+    assert all(verb.split()[0] in done.stdout for verb in VERBS)
 
 
 def test_the_module_and_the_script_are_the_same_program():

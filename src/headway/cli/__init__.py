@@ -10,7 +10,7 @@ import sys
 import typer
 
 from headway import __version__
-from headway.cli import demo, evaluate, generate, train
+from headway.cli import data, demo, evaluate, generate, tokenizer, train
 from headway.errors import HeadwayError
 
 app = typer.Typer(
@@ -42,6 +42,8 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
 app.command("eval")(evaluate.evaluate)
+app.command("data")(data.data)
+app.add_typer(tokenizer.app, name="tokenizer")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -43,29 +43,31 @@ def demo(
 
     import headway
     from headway.cli.display import TrainingDisplay, say
-    from headway.data import load_split
+    from headway.data import read_part
+    from headway.files import free_name
     from headway.models import GPT, NGram
-    from headway.training.checkpoint import free_name
 
-    split = load_split(recipe.data)
+    held_out = list(read_part(recipe.data, "valid"))
     seen: dict[str, Any] = {}
 
     def look_before(model: "LanguageModel") -> None:
         seen["sample_before"] = _sample(model)
-        seen["untrained"] = headway.evaluate(model, split.valid).bits_per_byte
+        seen["untrained"] = headway.evaluate(model, held_out).bits_per_byte
         say("training    Ctrl-C stops early and keeps what was learned")
 
     with TrainingDisplay() as display:
         place = out or free_name(Path("runs") / "demo")
-        result = headway.train(recipe, out=place, report=display.report, say=say, before=look_before)
+        result = headway.train(
+            recipe, out=place, report=display.report, say=say, before=look_before, preparing=display.preparing
+        )
     model, tokenizer = result.model, result.model.tokenizer
     assert isinstance(model, GPT)
     assert tokenizer is not None
-    score = result.score or headway.evaluate(model, split.valid)
+    score = result.score or headway.evaluate(model, held_out)
     trigram = NGram(NGramConfig(vocab_size=tokenizer.vocab_size, order=3))
     trigram.tokenizer = tokenizer
-    trigram.fit(torch.tensor(tokenizer.stream(split.train)))
-    counted = headway.evaluate(trigram, split.valid, context=model.config.context)
+    trigram.fit(torch.tensor(tokenizer.stream(read_part(recipe.data, "train"))))
+    counted = headway.evaluate(trigram, held_out, context=model.config.context)
     seen |= {"sample_after": _sample(model), "trigram": counted.bits_per_byte, "gpt": score.bits_per_byte}
     if json:
         facts = {"run": str(result.path), "steps": result.steps, "seconds": result.seconds, "n_params": model.n_params}

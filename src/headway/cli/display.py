@@ -2,10 +2,12 @@
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headway.data.shards import Progress as Preparing
     from headway.training import Progress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -19,6 +21,7 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
     def __init__(self) -> None:
         self.bar: Any = None
         self.last = 0.0
+        self.bytes = ReadingDisplay()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
@@ -36,6 +39,10 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         if self.bar is not None:
             self.bar.stop()
 
+    def preparing(self, progress: "Preparing") -> None:
+        """Show text becoming tokens, where that takes a while."""
+        self.bytes.show(progress.stage, progress.done, progress.total)
+
     def report(self, progress: "Progress") -> None:
         """Show a step."""
         line = describe(progress)
@@ -47,6 +54,49 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         if progress.score is not None:
             text = f"step {progress.step}: held-out {progress.score.bits_per_byte:.4f} bits per byte"
             self.bar.console.print(text, highlight=False) if self.bar is not None else say(text)
+
+
+class ReadingDisplay(AbstractContextManager["ReadingDisplay"]):
+    """Bytes read or encoded: one line that is written over in a terminal, a line now and then elsewhere."""
+
+    def __init__(self, stage: str = "reading", total: int | None = None) -> None:
+        self.stage, self.total = stage, total
+        self.done = 0
+        self.started = self.last = time.monotonic()
+        self.is_shown = False
+        self.is_terminal = sys.stderr.isatty()
+
+    def __exit__(self, *exception: object) -> None:
+        self.clear()
+
+    def count(self, texts: Iterable[str]) -> Iterator[str]:
+        """The same texts, counted as they pass."""
+        for text in texts:
+            yield text
+            self.add(len(text.encode()))
+        self.clear()
+
+    def add(self, n_bytes: int) -> None:
+        self.done += n_bytes
+        self.show(self.stage, self.done, self.total)
+
+    def show(self, stage: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if now - self.last < (0.2 if self.is_terminal else SECONDS_BETWEEN_LINES):
+            return
+        self.last = now
+        of = f" of {total / 1e6:,.1f}" if total and total >= done else ""
+        line = f"{stage}  {done / 1e6:,.1f}{of} MB  {done / 1e6 / max(now - self.started, 1e-9):.1f} MB/s"
+        if self.is_terminal:
+            print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
+            self.is_shown = True
+        else:
+            say(line)
+
+    def clear(self) -> None:
+        if self.is_shown:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+            self.is_shown = False
 
 
 def describe(progress: "Progress") -> str:

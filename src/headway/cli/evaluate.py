@@ -33,13 +33,13 @@ def evaluate(
         if value is not None and value < 1:
             raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
     from headway.config import load_recipe
-    from headway.data import load_documents, load_split
+    from headway.data import load_documents, read_part
 
     if text is not None:
         documents, what = load_documents(text), text
     elif (Path(model) / "recipe.toml").is_file():
         data = load_recipe(Path(model)).data
-        documents, what = load_split(data).valid, f"{data.path}, the part held out"
+        documents, what = list(read_part(data, "valid")), f"{data.path}, the part held out"
     else:
         raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
 

@@ -36,7 +36,7 @@ def generate(
       headway generate runs/demo "The statement" --max-new-tokens 40
       headway generate runs/demo --greedy --json
     """
-    from headway.data.corpora import decode_text
+    from headway.data.formats import decode_text
 
     if n < 1:
         raise typer.BadParameter(f"{n} texts: at least 1", param_hint="-n")

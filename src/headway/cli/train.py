@@ -56,13 +56,13 @@ def train(
         raise typer.BadParameter("name a new folder, such as runs/mine", param_hint="--out")
 
     from headway.cli.display import TrainingDisplay, clock, say
+    from headway.files import free_name
     from headway.models.storage import read_json
     from headway.training import train as run_training
-    from headway.training.checkpoint import free_name
 
     place = out or free_name(Path("runs") / Path(recipe).stem)
     with TrainingDisplay() as display:
-        result = run_training(plan, out=place, report=display.report, say=say)
+        result = run_training(plan, out=place, report=display.report, say=say, preparing=display.preparing)
     if json:
         print_json(
             {

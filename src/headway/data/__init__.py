@@ -1,19 +1,52 @@
-"""Data: corpora (`CORPORA` are built in), generated tasks (`TASKS`), and batches."""
+"""Data: sources of five kinds, splits, token shards, and batches; `CORPORA` and `TASKS` are built in.
 
-from headway.data.corpora import CORPORA, Split, load_documents, load_split, locate, read_text, split
-from headway.data.tasks import TASKS, pairs
-from headway.data.windows import consecutive_windows, random_windows
+Names are loaded when first used: reading and preparing text needs no torch, batches do.
+"""
 
-__all__ = [
-    "CORPORA",
-    "TASKS",
-    "Split",
-    "consecutive_windows",
-    "load_documents",
-    "load_split",
-    "locate",
-    "pairs",
-    "random_windows",
-    "read_text",
-    "split",
-]
+# ruff: noqa: F401 (the imports are for type checkers)
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# Public name → the module that holds it.
+_PUBLIC = {
+    name: f"headway.data.{module}"
+    for module, names in {
+        "builtin": "CORPORA",
+        "records": "Answer Labelled Pair Question Record Tagged",
+        "sources": "Source locate open_source",
+        "splits": "Shares Split load_documents load_split read_part split split_records",
+        "shards": "Prepared Tokens cache_folder open_prepared prepare prepare_recipe",
+        "tasks": "TASKS exact_match pairs",
+        "order": "LengthOrder Order",
+        "batches": "IGNORE Batches CausalBatch Draw prefetch",
+        "windows": "Mix Packed Windows consecutive_windows",
+        "masked": "MaskedBatch MaskedWindows hide_tokens",
+        "textpairs": "PairBatch TextPairs",
+        "annotated": "LabelBatch LabelledTexts SpanBatch Spans TagBatch TaggedWords",
+        "summary": "Summary summarize",
+    }.items()
+    for name in names.split()
+}
+__all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from headway.data.annotated import LabelBatch, LabelledTexts, SpanBatch, Spans, TagBatch, TaggedWords
+    from headway.data.batches import IGNORE, Batches, CausalBatch, Draw, prefetch
+    from headway.data.builtin import CORPORA
+    from headway.data.masked import MaskedBatch, MaskedWindows, hide_tokens
+    from headway.data.order import LengthOrder, Order
+    from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
+    from headway.data.shards import Prepared, Tokens, cache_folder, open_prepared, prepare, prepare_recipe
+    from headway.data.sources import Source, locate, open_source
+    from headway.data.splits import Shares, Split, load_documents, load_split, read_part, split, split_records
+    from headway.data.summary import Summary, summarize
+    from headway.data.tasks import TASKS, exact_match, pairs
+    from headway.data.textpairs import PairBatch, TextPairs
+    from headway.data.windows import Mix, Packed, Windows, consecutive_windows
+
+
+def __getattr__(name: str) -> object:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'headway.data' has no attribute {name!r}")

@@ -1,13 +1,16 @@
 """Generated tasks with exact answers: no data to find, no end to it, and right or wrong is never in doubt.
 
 `pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. As a corpus for a
-language model, a pair is one line: the question, a tab, the answer.
+language model, a pair is one line: the question, a tab, the answer. `exact_match` scores answers.
 """
 
 import datetime
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+
+from headway.data.records import Pair
+from headway.errors import ConfigError, InputError, suggest
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WORDS += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -88,12 +91,26 @@ TASKS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
 
 def pairs(task: str, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Questions and answers without end; the same for the same seed."""
+    if task not in TASKS:
+        raise ConfigError(f"no task {task!r}." + suggest(task, TASKS, otherwise=f" There are: {', '.join(TASKS)}"))
     rng = random.Random(f"{task} {seed}")
     while True:
         yield TASKS[task](rng)
 
 
-def task_text(task: str, *, n: int = 20_000, seed: int = 0) -> list[str]:
-    """A corpus of n pairs, one a line, in documents of 100 lines."""
-    lines = [f"{question}\t{answer}\n" for question, answer in islice(pairs(task, seed=seed), n)]
-    return ["".join(lines[i : i + 100]) for i in range(0, n, 100)]
+def task_pairs(task: str, *, n: int = 20_000, seed: int = 0) -> Iterator[Pair]:
+    """The first n of them, as a data source."""
+    for question, answer in islice(pairs(task, seed=seed), n):
+        yield Pair(question, answer)
+
+
+def exact_match(answers: Iterable[str], expected: Iterable[str]) -> float:
+    """The share of answers that are right to the letter, but for spaces at their ends.
+
+    >>> exact_match(["1987-03-03", "1987-03-04 "], ["1987-03-03", "1987-03-03"])
+    0.5
+    """
+    right = [answer.strip() == wanted.strip() for answer, wanted in zip(answers, expected, strict=True)]
+    if not right:
+        raise InputError("there is no answer to score")
+    return sum(right) / len(right)

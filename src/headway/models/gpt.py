@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headway.config import GPTConfig
 from headway.models.base import Model, blank_padding, check_context, last_real
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
-from headway.nn import Embedding, KVCache, Look
+from headway.nn import Embedding, KVCache, Look, masks
 from headway.nn.init import normal
 
 
@@ -42,16 +42,25 @@ class GPT(Model):
                 for projection in (block.attention.out, block.feed_forward.down):
                     nn.init.normal_(projection.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
 
-    def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """ids (B, T), right-padded where `lengths` (B,) is given → logits (B, T, V)."""
-        return self.embedding.unembed(self.hidden(ids, lengths))
+    def forward(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+        """ids (B, T), right-padded where `lengths` (B,) is given → logits (B, T, V).
 
-    def hidden(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        Where `documents` (B, T) says which document each token belongs to, several share a row as if each were alone.
+        """
+        return self.embedding.unembed(self.hidden(ids, lengths, documents))
+
+    def hidden(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """The vectors (B, T, D) that are turned into logits. Padding comes last, so causality alone hides it."""
         ids, _ = blank_padding(ids, lengths)
         check_context(ids.shape[-1], self.positions.limit, self.config.positions)
-        pos = torch.arange(ids.shape[-1], device=ids.device)[None]
-        look = Look(causal=True, bias=self.positions.bias(pos, pos), inside=self.positions.inside(pos))
+        places = torch.arange(ids.shape[-1], device=ids.device)[None]
+        pos = places if documents is None else masks.positions_in(documents)
+        mask = None
+        if documents is not None:
+            mask = masks.document(documents)[:, None] & masks.causal(ids.shape[-1], device=ids.device)
+        # A bias depends on distances alone, which are the same inside a document, wherever it stands.
+        bias, inside = self.positions.bias(places, places), self.positions.inside(pos)
+        look = Look(causal=mask is None, mask=mask, bias=bias, inside=inside)
         x = self.dropout(self.positions.embed(self.embedding(ids), pos))
         for block in self.blocks:
             x = block(x, look)

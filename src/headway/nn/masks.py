@@ -35,3 +35,15 @@ def padding(lengths: Tensor, n_keys: int) -> Tensor:
 def document(documents: Tensor) -> Tensor:
     """Several texts in one row do not see each other. (B, T) document number of each token → (B, T, T)."""
     return documents[:, :, None] == documents[:, None, :]
+
+
+def positions_in(documents: Tensor) -> Tensor:
+    """Where each token stands in its own document. (B, T) document numbers, equal ones side by side → (B, T).
+
+    >>> positions_in(torch.tensor([[0, 0, 0, 1, 1, 2]])).tolist()
+    [[0, 1, 2, 0, 1, 0]]
+    """
+    places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    is_first = torch.ones_like(documents, dtype=torch.bool)
+    is_first[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return places - torch.where(is_first, places, 0).cummax(dim=1).values

@@ -48,11 +48,3 @@ class Run:
             document = json.dumps({"step": step, **facts}, indent=2)
             (aside / "training.json").write_text(document + "\n", encoding="utf-8")
         return folder
-
-
-def free_name(path: Path) -> Path:
-    """`path`, or `path-2`, `path-3`, … : the first that nothing is called yet."""
-    candidate, n = path, 2
-    while candidate.exists():
-        candidate, n = path.with_name(f"{path.name}-{n}"), n + 1
-    return candidate

@@ -4,7 +4,8 @@
         loss = cross_entropy(model(inputs), targets)
         loss.backward();  clip;  optimizer.step()
 
-Batches depend on (seed, step) alone. Ctrl-C and SIGTERM end the run after the step in progress, with a checkpoint.
+Batches depend on the seed and the step alone, and are made ahead by a thread. Ctrl-C and SIGTERM end the run after the
+step in progress, with a checkpoint.
 """
 
 import math
@@ -12,24 +13,29 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from headway import __version__
 from headway.config import GPTConfig, NGramConfig, Recipe, TokenizerConfig
-from headway.data import Split, load_split, locate, random_windows
+from headway.data.batches import Batches, CausalBatch, Examples, prefetch
+from headway.data.shards import Prepared, prepare_recipe
+from headway.data.shards import Progress as Preparing
+from headway.data.splits import located, read_part
+from headway.data.windows import Mix, Windows, as_stream
 from headway.devices import parse_device
 from headway.errors import ConfigError, HeadwayError
+from headway.files import free_name
 from headway.models import GPT, NGram, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
-from headway.training.checkpoint import Run, free_name
+from headway.training.checkpoint import Run
 from headway.training.evaluation import Score, evaluate
 from headway.training.optim import adamw
 from headway.training.schedule import warmup_cosine
@@ -79,10 +85,12 @@ def train(
     report: Report = lambda progress: None,
     say: Say = lambda line: None,
     before: Callable[[GPT | NGram], None] = lambda model: None,
+    preparing: Callable[[Preparing], None] = lambda progress: None,
 ) -> Result:
     """Train as the recipe says, into the folder `out` (by default the next free `runs/NAME`).
 
-    `report` hears of every step, `say` of every stage; `before` gets the model before its first step.
+    `report` hears of every step, `say` of every stage, `preparing` of text becoming tokens; `before` gets the model
+    before its first step.
     """
     if not isinstance(recipe.model, GPTConfig | NGramConfig):
         raise ConfigError(
@@ -91,20 +99,20 @@ def train(
         )
     device, dtype = parse_device(recipe.train.device), recipe.train.dtype
     place = Run.check_free(out or free_name(Path("runs") / "train"))  # before any long work
-    split = load_split(recipe.data)
-    say(f"text        {recipe.data.path}: {_size(split.train)} to learn from, {_size(split.valid)} held out")
-    tokenizer = prepare_tokenizer(recipe.tokenizer, split)
+    data = located(recipe.data)  # to be found again, wherever one stands
+    tokenizer = prepare_tokenizer(recipe.tokenizer, read_part(data, "train"))
     say(f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
+    prepared = prepare_recipe(data, tokenizer, report=preparing)
+    held_out = list(read_part(data, "valid"))
+    say(f"text        {_name(recipe)}: {_size(prepared)} to learn from, {_text_size(held_out)} held out")
     config = recipe.model.replace(
         vocab_size=tokenizer.vocab_size, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
     )  # the vocabulary is the tokenizer's, whatever the preset's was
-    data = recipe.data.replace(path=locate(recipe.data.path, recipe.data.root), root=None)  # to be found again
     recipe = recipe.replace(model=config, data=data)
     torch.manual_seed(recipe.train.seed)
     model = create(config, device=device)
     assert isinstance(model, GPT | NGram)
     model.tokenizer = tokenizer
-    stream = torch.tensor(tokenizer.stream(split.train))
     say(
         f"model       {type(model).__name__}, {model.n_params:,} parameters, on {device} in {_precision(device, dtype)}"
     )
@@ -119,17 +127,19 @@ def train(
         device=str(device),
         seed=recipe.train.seed,
         n_params=model.n_params,
-        corpus_tokens=len(stream),
+        corpus_tokens=sum(len(corpus.train) for corpus, _ in prepared),
+        data=[corpus.meta["digest"] for corpus, _ in prepared],
     )
     started = time.monotonic()
     with _stop_request() as stop:  # around scoring and saving too: what was learned is not lost to a late Ctrl-C
         if isinstance(model, NGram):
+            stream = torch.from_numpy(np.concatenate([as_stream(corpus.train) for corpus, _ in prepared]))
             model.fit(stream)
             step, n_tokens = 0, len(stream)
         else:
-            step, n_tokens = _descend(model, stream, split, recipe, run, stop, report)
+            step, n_tokens = _descend(model, batches_of(prepared, model, recipe), held_out, recipe, run, stop, report)
         seconds, was_stopped = time.monotonic() - started, stop.is_set()
-        score = None if was_stopped else evaluate(model, split.valid, batch_size=recipe.eval.batch_size)
+        score = None if was_stopped else evaluate(model, held_out, batch_size=recipe.eval.batch_size)
         facts = {"seconds": round(seconds, 3), "train_tokens": n_tokens, "seed": recipe.train.seed}
         facts |= {} if score is None else score.to_dict()
         checkpoint = run.save(model, step, **facts)
@@ -137,8 +147,25 @@ def train(
     return Result(model.eval(), run.path, checkpoint, score, step, seconds, n_tokens, interrupted=was_stopped)
 
 
+def batches_of(prepared: list[tuple[Prepared, float]], model: GPT, recipe: Recipe) -> Batches[CausalBatch]:
+    """Shuffled windows of the corpus, or of several in the proportions of their weights."""
+    parts: list[tuple[Examples[CausalBatch], float]] = [
+        (Windows(corpus.train, model.config.context), weight) for corpus, weight in prepared
+    ]
+    config = recipe.train
+    if len(parts) == 1:
+        return Batches(parts[0][0], config.batch_size, seed=config.seed)
+    return Batches(Mix(parts), config.batch_size, seed=config.seed, shuffle=False)
+
+
 def _descend(
-    model: GPT, stream: Tensor, split: Split, recipe: Recipe, run: Run, stop: threading.Event, report: Report
+    model: GPT,
+    batches: Batches[CausalBatch],
+    held_out: list[str],
+    recipe: Recipe,
+    run: Run,
+    stop: threading.Event,
+    report: Report,
 ) -> tuple[int, int]:
     """The loop itself. Returns the steps made and the tokens seen."""
     config, device = recipe.train, model.device
@@ -146,16 +173,14 @@ def _descend(
     model.train()
     smooth, n_tokens, seconds = math.nan, 0, 0.0
     started = time.monotonic()
-    for step in range(config.steps):
+    for step, batch in zip(range(config.steps), prefetch(batches.iterate(), device=device), strict=False):
         share = _share(step, seconds, config.steps, config.max_seconds)
         lr = warmup_cosine(step, share, lr=config.lr, min_lr=config.min_lr, warmup_steps=config.warmup_steps)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        inputs, targets = random_windows(stream, model.config.context, config.batch_size, seed=config.seed, step=step)
-        inputs, targets = inputs.to(device), targets.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, config.dtype) == "bfloat16"):
-            logits = model(inputs)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+            logits = model(batch.inputs)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
         value = loss.item()
         if not math.isfinite(value):
             raise HeadwayError(
@@ -167,7 +192,7 @@ def _descend(
         optimizer.step()
         optimizer.zero_grad()
 
-        n_tokens += inputs.numel()
+        n_tokens += batch.inputs.numel()
         smooth = value if math.isnan(smooth) else 0.95 * smooth + 0.05 * value
         seconds = time.monotonic() - started
         done = step + 1
@@ -175,7 +200,7 @@ def _descend(
         is_last = share >= 1 or stop.is_set()
         score = None
         if recipe.eval.every and done % recipe.eval.every == 0 and not is_last:
-            score = evaluate(model, split.valid, batch_size=recipe.eval.batch_size)
+            score = evaluate(model, held_out, batch_size=recipe.eval.batch_size)
             run.log(step=done, **score.to_dict())
         if done % LOG_EVERY == 0 or is_last:
             speed = n_tokens / seconds
@@ -197,9 +222,11 @@ def _precision(device: torch.device, dtype: str) -> str:
     return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype
 
 
-def prepare_tokenizer(config: TokenizerConfig, split: Split) -> Tokenizer:
+def prepare_tokenizer(config: TokenizerConfig, documents: Iterable[str]) -> Tokenizer:
     """The one the recipe names, or a new one made from the training text alone."""
-    return load_tokenizer(config.path) if config.path else train_tokenizer(config.kind, split.train, config.vocab_size)
+    if config.path:
+        return load_tokenizer(config.path)
+    return train_tokenizer(config.kind, documents, config.vocab_size, **config.options)
 
 
 @contextmanager
@@ -223,7 +250,20 @@ def _stop_request() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _size(documents: list[str]) -> str:
-    n_bytes = sum(len(document.encode()) for document in documents)
-    count = f"{len(documents)} document{'s' if len(documents) != 1 else ''}"
+def _name(recipe: Recipe) -> str:
+    return " + ".join(recipe.data.mix) or recipe.data.path
+
+
+def _size(prepared: list[tuple[Prepared, float]]) -> str:
+    parts = [corpus.train for corpus, _ in prepared]
+    n_tokens = sum(map(len, parts))
+    return f"{_bytes(sum(p.n_bytes for p in parts), sum(p.n_documents for p in parts))}, {n_tokens:,} tokens,"
+
+
+def _text_size(documents: list[str]) -> str:
+    return _bytes(sum(len(document.encode()) for document in documents), len(documents))
+
+
+def _bytes(n_bytes: int, n_documents: int) -> str:
+    count = f"{n_documents:,} document{'s' if n_documents != 1 else ''}"
     return f"{n_bytes / 1e6:.2f} MB in {count}" if n_bytes >= 10_000 else f"{n_bytes:,} bytes in {count}"

@@ -1,0 +1,176 @@
+"""headway data"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.options import Json, print_json
+
+if TYPE_CHECKING:
+    from headway.data.sources import Source
+    from headway.data.splits import Shares
+    from headway.data.summary import Summary
+    from headway.tokenizers import Tokenizer
+
+NOUNS = {"text": "documents", "pairs": "pairs", "labelled": "texts", "tagged": "sentences", "questions": "questions"}
+
+
+def data(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A file, folder or glob (.txt .jsonl .csv .tsv .parquet .conll .json, also .gz), a built-in corpus "
+            "(pydocs, stdlib, dates, …), or hub:owner/name."
+        ),
+    ],
+    target: Annotated[
+        str | None, typer.Argument(help="The file that is parallel to SOURCE, line by line.", show_default=False)
+    ] = None,
+    tokenizer: Annotated[
+        str, typer.Option(help="Count in tokens of this one: a file, a folder, or char or word, made for this text.")
+    ] = "word",
+    format: Annotated[str, typer.Option(help="text, jsonl, csv, tsv, parquet, conll, squad; auto: by name.")] = "auto",
+    text: Annotated[str | None, typer.Option(help="Column of the text, by name, or by number from 1.")] = None,
+    pairs: Annotated[str | None, typer.Option(help="Columns of pairs: SOURCE,TARGET, by name or number.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label, by name or number.")] = None,
+    separator: Annotated[str | None, typer.Option(help=r"Between documents of a text file; \n is a line end.")] = None,
+    scheme: Annotated[str, typer.Option(help="Tags: bio, iob1 (rewritten as BIO), or any.")] = "bio",
+    errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")] = "strict",
+    valid: Annotated[float, typer.Option(help="Share held out for validation.")] = 0.1,
+    test: Annotated[float, typer.Option(help="Share held out for testing.")] = 0.0,
+    split: Annotated[str, typer.Option(help="hash: by document; tail: the end of the text; auto.")] = "auto",
+    samples: Annotated[int, typer.Option(help="Records to show.")] = 3,
+    limit: Annotated[int | None, typer.Option(help="Look at so many records only.")] = None,
+    prepare: Annotated[
+        bool,
+        typer.Option("--prepare", help="Write the tokens to the cache, as training does (needs --tokenizer)."),
+    ] = False,
+    cache: Annotated[Path | None, typer.Option(help="Where prepared tokens go. Default: $HEADWAY_CACHE.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that encode. Default: one per core.")] = None,
+    json: Json = False,
+) -> None:
+    """Look at a data source: how much there is, what it is made of, how it is split.
+
+    \b
+    Examples:
+      headway data pydocs
+      headway data dates --test 0.1 --samples 5
+      headway data my.txt --tokenizer char --json
+      headway data my.txt --tokenizer my-bpe --prepare
+    """
+    from headway.config import DataConfig
+    from headway.data.sources import open_source
+    from headway.data.splits import shares_of
+
+    for name, value, least in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
+        if value is not None and value < least:
+            raise typer.BadParameter(f"{value}: at least {least}", param_hint=name)
+    if prepare and tokenizer == "word":
+        raise typer.BadParameter("name the tokenizer whose tokens are to be written", param_hint="--tokenizer")
+    shares = shares_of(DataConfig().replace(valid=valid, test=test, split=split))
+    opened = open_source(
+        source,
+        format=format,
+        text=text,
+        pairs=pairs,
+        target_path=target,
+        label=label,
+        separator=separator.encode().decode("unicode_escape") if separator is not None else None,
+        scheme=scheme,
+        errors=errors,
+    )
+    counter = _tokenizer(tokenizer, opened, limit)
+    if prepare:
+        _prepare(opened, counter, shares, cache, workers, json)
+        return
+    from headway.cli.display import ReadingDisplay
+    from headway.data.summary import summarize
+
+    with ReadingDisplay("reading", opened.size) as display:
+        found = summarize(opened, counter, shares, samples=samples, limit=limit, report=display.add)
+    if json:
+        from dataclasses import asdict
+
+        print_json({**asdict(found), "tokenizer": tokenizer, "vocab_size": counter.vocab_size})
+    else:
+        _print(found, opened, tokenizer, counter.vocab_size)
+
+
+def _tokenizer(name: str, source: "Source", limit: int | None) -> "Tokenizer":
+    from itertools import islice
+
+    from headway.tokenizers import load_tokenizer, train
+
+    if name in ("char", "word"):
+        return train(name, islice(source.texts(), limit and 2 * limit))
+    return load_tokenizer(name)
+
+
+def _prepare(
+    source: "Source", tokenizer: "Tokenizer", shares: "Shares", cache: Path | None, workers: int | None, json: bool
+) -> None:
+    import time
+
+    from headway.cli.display import ReadingDisplay
+    from headway.data.shards import prepare
+
+    started = time.monotonic()
+    with ReadingDisplay() as display:
+        made = prepare(
+            source,
+            tokenizer,
+            shares,
+            cache=cache,
+            workers=workers,
+            report=lambda p: display.show(p.stage, p.done, p.total),
+        )
+    if json:
+        print_json({"path": str(made.path), "seconds": time.monotonic() - started, **made.meta})
+        return
+    for part in ("train", "valid", "test"):
+        tokens = getattr(made, part)
+        if len(tokens):
+            print(f"{part:12}{len(tokens):,} tokens, {tokens.n_documents:,} documents, {len(tokens.files)} shards")
+    print(f"prepared: {made.path} ({time.monotonic() - started:.1f} s)")
+
+
+def _print(found: "Summary", source: "Source", tokenizer: str, vocab_size: int) -> None:
+    noun = NOUNS[found.kind]
+    files = f" in {found.files} file{'s' if found.files != 1 else ''}" if found.files else ", built in"
+    print(f"source      {found.source}: {found.kind}{files}")
+    print(f"{noun:12}{found.records:,}" + (f" ({found.skipped:,} empty ones left out)" if found.skipped else ""))
+    print(f"bytes       {found.bytes:,} ({found.characters:,} characters)")
+    each = f"{found.tokens / found.records:,.1f} each, {found.bytes / max(found.tokens, 1):.2f} bytes a token"
+    print(f"tokens      {found.tokens:,} ({tokenizer}, {vocab_size:,} kinds; {each})")
+    if found.unknown:
+        print(f"unknown     {found.unknown:,} tokens")
+    longest = found.longest
+    print(f"longest     {longest['tokens']:,} tokens, number {longest['number']:,}: {longest['begins']!r}")
+    print(f"duplicates  {found.duplicates:,}")
+    how = "by hash of their content" if found.split_by == "hash" else "by cutting off the end"
+    print(f"split       {how}:")
+    for part, sizes in found.split.items():
+        if sizes["records"]:
+            print(f"  {part:10}{sizes['records']:,} {noun}, {sizes['bytes']:,} bytes")
+    _bars("lengths, in tokens", list(found.lengths.items()))
+    _bars("most frequent tokens", [(repr(token)[:24], n) for token, n in found.top_tokens])
+    if found.labels:
+        _bars("tags" if found.kind == "tagged" else "labels", [(k[:24], n) for k, n in list(found.labels.items())[:20]])
+    for i, sample in enumerate(found.samples, start=1):
+        print(f"\n── {i} ──\n{_shown(sample)}")
+
+
+def _bars(title: str, rows: list[tuple[str, int]]) -> None:
+    print(f"\n{title}")
+    most = max((n for _, n in rows), default=1)
+    for name, n in rows:
+        print(f"  {name:>24} {n:>12,}  {'█' * round(30 * n / most)}")
+
+
+def _shown(sample: Any) -> str:
+    if isinstance(sample, str):
+        return sample
+    if "tags" in sample:
+        return " ".join(f"{word}/{tag}" for word, tag in zip(sample["words"], sample["tags"], strict=True))
+    return "\n".join(f"{name:9} {', '.join(v) if isinstance(v, list) else v}" for name, v in sample.items())

@@ -1,0 +1,37 @@
+"""Corpora that are always there: what every CPython carries, and generated tasks."""
+
+import sysconfig
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from headway.data.records import Record
+from headway.data.tasks import TASKS, task_pairs
+
+
+def pydocs() -> Iterator[str]:
+    """The reference prose inside every CPython: about 80 help topics, 0.5 MB of English."""
+    from pydoc_data.topics import topics
+
+    for name in sorted(topics):
+        yield topics[name]
+
+
+def stdlib() -> Iterator[str]:
+    """CPython's own sources, a module a document: about 12 MB of Python. Its test suite is left out."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    skipped = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
+    for file in sorted(f for f in root.rglob("*.py") if not skipped.intersection(f.relative_to(root).parts)):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError):
+            continue  # a few test inputs are written in other encodings on purpose
+        if text.strip():
+            yield text
+
+
+CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
+    "pydocs": pydocs,
+    "stdlib": stdlib,
+    **{name: partial(task_pairs, name) for name in TASKS},
+}

@@ -1,0 +1,124 @@
+"""`hub:owner/name` against a repository of our own, served on this machine by a few lines that speak the hub's HTTP."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from headway.data.hub import fetch
+from headway.errors import DataError
+
+COMMIT = "a" * 40
+FILES = {
+    "README.md": b"# cats",
+    "data/train.jsonl": b'{"text": "one cat"}\n{"text": "two cats"}\n',
+    "data/more.jsonl": b'{"text": "three cats"}\n',
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    asked: list[str] = []  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def answer(self, with_body: bool) -> None:
+        path = self.path.split("?")[0]
+        self.asked.append(path)
+        if path.startswith("/api/datasets/owner/cats/revision/"):
+            body = json.dumps(
+                {"id": "owner/cats", "sha": COMMIT, "siblings": [{"rfilename": name} for name in FILES], "tags": []}
+            ).encode()
+            self.reply(200, body, with_body)
+        elif path.startswith("/api/datasets/owner/cats/tree/"):
+            entries = [
+                {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                for name, data in FILES.items()
+            ]
+            self.reply(200, json.dumps(entries).encode(), with_body)
+        elif path.startswith("/datasets/owner/cats/resolve/"):
+            name = path.split("/resolve/")[1].split("/", 1)[1]
+            if name in FILES:
+                self.reply(200, FILES[name], with_body)
+            else:
+                self.reply(404, b"", with_body, {"X-Error-Code": "EntryNotFound"})
+        else:
+            self.reply(404, b"{}", with_body, {"X-Error-Code": "RepoNotFound"})
+
+    def reply(self, code: int, body: bytes, with_body: bool, more: dict[str, str] | None = None) -> None:
+        self.send_response(code)
+        headers = {"Content-Length": str(len(body)), "ETag": f'"{hashlib.sha1(body).hexdigest()}"'}
+        for name, value in {**headers, "X-Repo-Commit": COMMIT, **(more or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """An environment in which the hub is this one."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    Hub.asked.clear()
+    place = f"http://127.0.0.1:{server.server_port}"
+    own = {"HF_ENDPOINT": place, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    yield {**{k: v for k, v in os.environ.items() if "proxy" not in k.lower()}, **own}
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def look(source: str, env: dict[str, str]) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "headway", "data", source, "--json"]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_a_dataset_is_fetched_and_read_like_any_folder(hub):
+    done = look("hub:owner/cats", hub)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["records"] == 3
+    assert found["samples"] == ["three cats", "one cat", "two cats"]
+    assert not any("README" in path for path in Hub.asked)  # only what is data is fetched
+
+
+def test_some_files_of_it_and_again_without_the_network(hub):
+    done = look("hub:owner/cats@main:data/train.jsonl", hub)
+    assert json.loads(done.stdout)["records"] == 2, done.stderr
+    offline = look("hub:owner/cats@main:data/train.jsonl", {**hub, "HF_HUB_OFFLINE": "1"})
+    assert json.loads(offline.stdout)["records"] == 2, offline.stderr
+
+
+def test_what_is_not_there_is_named(hub):
+    done = look("hub:owner/dogs", hub)
+    assert done.returncode == 1
+    assert "the hub has no dataset 'owner/dogs'" in done.stderr
+    assert "Traceback" not in done.stderr
+    unreachable = look("hub:owner/cats", {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"})
+    assert unreachable.returncode == 1
+    assert "could not be fetched" in unreachable.stderr
+    assert "Traceback" not in unreachable.stderr
+
+
+def test_names_that_are_no_dataset_are_named():
+    with pytest.raises(DataError, match="not of the form hub:owner/name"):
+        fetch("hub:cats")
+
+
+def test_without_the_library_the_way_out_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(DataError, match=r"pip install 'headway\[hub\]'"):
+        fetch("hub:owner/cats")

@@ -1,0 +1,249 @@
+"""Where data comes from: every kind of source, read as it is; and every way it can be wrong, said plainly."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from headway.data import CORPORA, TASKS, load_documents, open_source
+from headway.data.formats import BLOCK, LARGE, check_tags
+from headway.data.records import Answer, Labelled, Pair, Question, Tagged
+from headway.errors import ConfigError, DataError
+
+
+def test_pydocs_is_half_a_megabyte_of_english():
+    documents = load_documents("pydocs")
+    assert len(documents) > 50
+    assert 300_000 < sum(map(len, documents)) < 1_000_000
+    assert "statement" in "".join(documents)
+
+
+def test_stdlib_is_some_ten_megabytes_of_python():
+    documents = load_documents("stdlib")
+    assert 5e6 < sum(map(len, documents)) < 30e6
+    assert any("class OrderedDict" in d for d in documents)
+
+
+def test_tasks_are_sources_of_pairs():
+    for name in TASKS:
+        assert name in CORPORA
+        source = open_source(name)
+        assert source.kind == "pairs"
+        first = next(source.records())
+        assert f"{first.source}\t{first.target}\n" in load_documents(name)[0]
+
+
+def test_files_folders_and_globs(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes("one\r\ntwo é".encode())
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.txt").write_text("three")
+    (tmp_path / "c.md").write_text("four")
+    assert load_documents(str(tmp_path / "a.txt")) == ["one\r\ntwo é"]  # line ends as they are
+    assert load_documents(str(tmp_path)) == ["one\r\ntwo é", "three"]
+    assert load_documents(str(tmp_path / "*.md")) == ["four"]
+    assert load_documents("c.md", root=str(tmp_path)) == ["four"]
+    monkeypatch.setenv("HEADWAY_DATA", str(tmp_path))
+    assert load_documents("c.md") == ["four"]
+
+
+def test_gzip_is_read_through(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("café".encode()))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
+    assert load_documents(str(tmp_path / "a.txt.gz")) == ["café"]
+    assert load_documents(str(tmp_path / "b.jsonl.gz")) == ["x"]
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"text" * 100)[:-9])
+    with pytest.raises(DataError, match=r"cut\.txt\.gz is damaged"):
+        load_documents(str(tmp_path / "cut.txt.gz"))
+
+
+def test_a_large_file_is_several_documents_that_join_to_it(tmp_path):
+    text = "".join(f"line {i} é\n" for i in range(LARGE // 8))
+    (tmp_path / "large.txt").write_text(text, encoding="utf-8")
+    documents = list(open_source(str(tmp_path / "large.txt")).documents())
+    assert "".join(documents) == text
+    assert len(documents) > 5
+    assert all(d.endswith("\n") and len(d.encode()) <= BLOCK for d in documents)
+    (tmp_path / "one_line.txt").write_text("é" * LARGE, encoding="utf-8")  # no line end: cut between characters
+    assert "".join(open_source(str(tmp_path / "one_line.txt")).documents()) == "é" * LARGE
+
+
+def test_documents_between_separators(tmp_path):
+    (tmp_path / "s.txt").write_text("one<|endoftext|>\ntwo\n<|endoftext|>three<|endoftext|>\n")
+    documents = list(open_source(str(tmp_path / "s.txt"), separator="<|endoftext|>").documents())
+    assert documents == ["one", "\ntwo\n", "three"]
+    many = "\n\n".join(f"paragraph {i} " * 50 for i in range(3000))  # more than one reading of the file
+    (tmp_path / "p.txt").write_text(many)
+    assert list(open_source(str(tmp_path / "p.txt"), separator="\n\n").documents()) == many.split("\n\n")
+
+
+def test_tables_of_every_format_say_the_same(tmp_path):
+    rows = [("Good, very.", "1"), ('He said "no"', "0"), ("ünï", "1")]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": t, "label": int(n)}) for t, n in rows))
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + "\n".join(f"{t}\t{n}" for t, n in rows) + "\n")
+    quoted = ['"Good, very.",1', '"He said ""no""",0', "ünï,1"]
+    (tmp_path / "a.csv").write_text("text,label\n" + "\n".join(quoted) + "\n")
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"text": [t for t, _ in rows], "label": [int(n) for _, n in rows]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.tsv", "a.csv", "a.parquet"):
+        source = open_source(str(tmp_path / name), label="label")
+        assert source.kind == "labelled"
+        assert list(source.records()) == [Labelled(t, n) for t, n in rows], name
+        assert list(open_source(str(tmp_path / name)).documents()) == [t for t, _ in rows]
+
+
+def test_columns_by_number_are_those_of_a_table_without_a_header(tmp_path):
+    (tmp_path / "p.tsv").write_text("Hi.\tHallo!\nRun!\tLauf!\n")
+    source = open_source(str(tmp_path / "p.tsv"), pairs="2,1")
+    assert list(source.records()) == [Pair("Hallo!", "Hi."), Pair("Lauf!", "Run!")]
+    assert list(source.texts()) == ["Hallo!", "Hi.", "Lauf!", "Run!"]
+    assert list(source.documents()) == ["Hallo!\tHi.\nLauf!\tRun!\n"]
+
+
+def test_a_csv_cell_may_hold_a_line_end(tmp_path):
+    (tmp_path / "a.csv").write_text('text\n"one\ntwo"\nthree\n')
+    assert load_documents(str(tmp_path / "a.csv")) == ["one\ntwo", "three"]
+
+
+def test_parallel_files_by_braces_or_by_two_names(tmp_path):
+    (tmp_path / "t.en").write_text("one\ntwo\n\n")
+    (tmp_path / "t.de").write_text("eins\nzwei\n\n")
+    pairs = [Pair("one", "eins"), Pair("two", "zwei")]
+    source = open_source(str(tmp_path / "t.{en,de}"))
+    assert list(source.records()) == pairs
+    assert source.skipped == 1  # the empty one
+    assert list(open_source(str(tmp_path / "t.en"), target_path=str(tmp_path / "t.de")).records()) == pairs
+
+
+def test_misaligned_pairs_name_the_line(tmp_path):
+    (tmp_path / "t.en").write_text("one\ntwo\nthree\nfour\n")
+    (tmp_path / "t.de").write_text("eins\nzwei\n")
+    with pytest.raises(DataError, match=r"t\.de ends after line 2, .*t\.en has 2 more from line 3 on"):
+        list(open_source(str(tmp_path / "t.{en,de}")).records())
+
+
+CONLL = (
+    "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP B-PER\nBlackburn NNP I-NP I-PER\n"
+)
+
+
+def test_token_tag_files(tmp_path):
+    (tmp_path / "a.conll").write_text(CONLL)
+    source = open_source(str(tmp_path / "a.conll"))
+    assert source.kind == "tagged"
+    assert list(source.records()) == [
+        Tagged(("EU", "rejects"), ("B-ORG", "O")),
+        Tagged(("Peter", "Blackburn"), ("B-PER", "I-PER")),
+    ]
+    (tmp_path / "a.bio.tsv").write_text("EU\tB-ORG\n\nPeter\tB-PER\n")
+    assert [r.words for r in open_source(str(tmp_path / "a.bio.tsv")).records()] == [("EU",), ("Peter",)]
+
+
+def test_tags_that_are_not_bio_name_the_line_and_can_be_read_otherwise(tmp_path):
+    (tmp_path / "a.conll").write_text("EU I-ORG\nrejects O\n\nGerman I-MISC\n")
+    with pytest.raises(DataError, match=r"a\.conll, line 1: tag 'I-ORG' follows 'O'.*--scheme iob1"):
+        list(open_source(str(tmp_path / "a.conll")).records())
+    found = list(open_source(str(tmp_path / "a.conll"), scheme="iob1").records())
+    assert [r.tags for r in found] == [("B-ORG", "O"), ("B-MISC",)]
+    (tmp_path / "b.conll").write_text("EU B-ORG\n\nruns VBZ\n")
+    with pytest.raises(DataError, match=r"line 3: tag 'VBZ' is not BIO"):
+        list(open_source(str(tmp_path / "b.conll")).records())
+    assert len(list(open_source(str(tmp_path / "b.conll"), scheme="any").records())) == 2
+    (tmp_path / "c.conll").write_text("EU\n")
+    with pytest.raises(DataError, match="line 1: 'EU' is a word without a tag"):
+        list(open_source(str(tmp_path / "c.conll")).records())
+
+
+def test_iob1_is_rewritten():
+    """Ramshaw & Marcus 1995: B- only where one thing follows another of its kind."""
+    assert check_tags(["I-A", "I-A", "B-A", "O", "I-B", "I-A"], "iob1") == ["B-A", "I-A", "B-A", "O", "B-B", "B-A"]
+
+
+def squad(start: int) -> str:
+    question = {"id": "q1", "question": "What?", "answers": [{"text": "cat", "answer_start": start}]}
+    silent = {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True}
+    return json.dumps({"data": [{"paragraphs": [{"context": "A cat sat.", "qas": [question, silent]}]}]})
+
+
+def test_questions(tmp_path):
+    (tmp_path / "a.json").write_text(squad(2))
+    source = open_source(str(tmp_path / "a.json"))
+    assert list(source.records()) == [
+        Question("q1", "What?", "A cat sat.", (Answer("cat", 2),)),
+        Question("q2", "Who?", "A cat sat.", ()),
+    ]
+    assert list(source.documents()) == ["A cat sat."]
+    (tmp_path / "b.json").write_text(squad(3))
+    with pytest.raises(DataError, match=r"question q1: the answer 'cat' is not in the context at character 3"):
+        list(open_source(str(tmp_path / "b.json")).records())
+    (tmp_path / "c.json").write_text('[{"text": "x"}]')
+    with pytest.raises(DataError, match="not laid out as SQuAD is"):
+        list(open_source(str(tmp_path / "c.json")).records())
+
+
+def test_bytes_that_are_not_utf8_are_named_or_replaced(tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    with pytest.raises(DataError, match=r"latin\.txt is not UTF-8: byte 0xe9 at offset 3; .*--errors replace"):
+        load_documents(str(tmp_path / "latin.txt"))
+    assert list(open_source(str(tmp_path / "latin.txt"), errors="replace").documents()) == ["caf� au lait"]
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "ok"}\n{"text": "caf\xe9"}\n')
+    with pytest.raises(DataError, match="byte 0xe9 at offset 28"):
+        load_documents(str(tmp_path / "a.jsonl"))
+    late = b"ok\n" * (LARGE // 3) + b"\xff\n"
+    (tmp_path / "late.txt").write_bytes(late)
+    with pytest.raises(DataError, match=f"byte 0xff at offset {len(late) - 2:,}"):
+        load_documents(str(tmp_path / "late.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("e.txt", " \n", {}, "is empty"),
+        ("e.jsonl", "", {}, "is empty"),
+        ("e.csv", "", {}, "is empty"),
+        ("a.jsonl", '{"text": "x"}\n{"text"\n', {}, "line 2 is not JSON"),
+        ("a.jsonl", '{"text": "x"}\n[1]\n', {}, "line 2 is not a JSON object"),
+        ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', {}, "line 2: there is no column 'text'; this row has .* txt"),
+        ("a.jsonl", '{"text": 5}\n', {}, "line 1: column 'text' holds 5, which is not text"),
+        ("a.jsonl", '{"a": "x", "b": "y"}\n', {}, "which column is the text.*'a', 'b'"),
+        ("a.csv", "review,stars\nx,1\n", {"text": "reviews"}, "no column 'reviews'. Did you mean 'review'"),
+        ("a.tsv", "a\tb\nc\n", {"pairs": "1,2"}, "line 2: there is no column '2'; this row has 1 columns"),
+        ("a.csv", 'text\n"unclosed\n', {}, "is not CSV"),
+        ("a.parquet", "nonsense", {}, "damaged or no Parquet file"),
+        ("a.json", "nonsense", {}, r"is not JSON.*\.jsonl"),
+    ],
+)
+def test_bad_files_name_the_place(tmp_path, name, content, options, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(open_source(str(tmp_path / name), **options).records())
+
+
+def test_bad_settings_are_named(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "a.csv").write_text("x")
+    file = str(tmp_path / "a.txt")
+    for options, message in (
+        ({"format": "jsonlines"}, "format='jsonlines' is not one of .*Did you mean 'jsonl'"),
+        ({"errors": "ignore"}, "errors='ignore' is not one of"),
+        ({"pairs": "a"}, "pairs='a' is not two columns"),
+        ({"pairs": "a,b", "label": "c"}, "pairs names both columns"),
+        ({"text": "a"}, "text='a' names a column, but a text file has no columns"),
+        ({"separator": ""}, "separates nothing"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            open_source(file, **options)
+    with pytest.raises(DataError, match="Did you mean 'pydocs'"):
+        open_source("pydoc")
+    with pytest.raises(ConfigError, match="built in"):
+        open_source("pydocs", text="a")
+    with pytest.raises(DataError, match="several formats"):
+        open_source(str(tmp_path))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataError, match="holds no data file"):
+        open_source(str(tmp_path / "none"))
+    with pytest.raises(DataError, match=re.escape("no file")):
+        open_source(file, target_path="nowhere")
