@@ -91,7 +91,7 @@ def main() -> None:
 
         for i in range(options.kills):
             process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(rng.uniform(0.02, 0.6) * seconds)
+            time.sleep(rng.uniform(0.02, 0.3) * seconds)
             process.send_signal(signal.SIGKILL)
             process.wait()
             shards = len(list((folder / "killed").rglob("*.safetensors")))

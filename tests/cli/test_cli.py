@@ -76,7 +76,6 @@ def test_help_and_import_are_instant_and_without_torch():
     script = f"""
 import sys
 from headway.cli import main
-from tests.cli.running import run
 try:
     main(["--help"])
 except SystemExit as end:

@@ -108,6 +108,24 @@ def test_a_csv_cell_may_hold_a_line_end(tmp_path):
     assert load_documents(str(tmp_path / "a.csv")) == ["one\ntwo", "three"]
 
 
+def test_files_as_spreadsheets_write_them(tmp_path):
+    """A byte-order mark is no text; columns may be separated by semicolons."""
+    (tmp_path / "a.csv").write_bytes("\ufefftext;stars\r\nsehr gut, wirklich;5\r\n".encode())
+    assert list(open_source(str(tmp_path / "a.csv"), label="stars").records()) == [Labelled("sehr gut, wirklich", "5")]
+    (tmp_path / "a.txt").write_bytes("\ufeffone".encode())
+    assert load_documents(str(tmp_path / "a.txt")) == ["one"]
+    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfcaf\xe9")
+    with pytest.raises(DataError, match="0xe9 at offset 6"):
+        load_documents(str(tmp_path / "b.txt"))
+
+
+def test_hidden_files_are_not_data(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "x.txt").write_text("hidden")
+    (tmp_path / "a.txt").write_text("seen")
+    assert load_documents(str(tmp_path)) == ["seen"]
+
+
 def test_parallel_files_by_braces_or_by_two_names(tmp_path):
     (tmp_path / "t.en").write_text("one\ntwo\n\n")
     (tmp_path / "t.de").write_text("eins\nzwei\n\n")

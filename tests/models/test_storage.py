@@ -353,3 +353,11 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     tokenizer.save(saved)
     with pytest.raises(CheckpointError, match=r"the tokenizer has .* the model 41"):
         headway.load(saved)
+
+
+def test_a_tokenizer_in_another_file_is_opened_too(tmp_path):
+    """BERT checkpoints often come with `vocab.txt` alone."""
+    headway.create("bert", vocab_size=8, n_layers=1, d_model=8, n_heads=2, context=16).save(tmp_path / "model")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s"]
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(tokens))
+    assert headway.load(tmp_path / "model").tokenizer.encode("The cats") == [5, 6, 7]

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import headway
 from headway.config import NGramConfig, load_recipe, recipe_from_table
-from headway.errors import CheckpointError, ConfigError, HeadwayError
+from headway.errors import CheckpointError, ConfigError, HeadwayError, InputError
 
 TEXT = "one two three four five six seven eight nine ten. " * 60
 
@@ -65,6 +65,38 @@ def test_a_run_finds_its_text_from_anywhere(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     headway.train(recipe(data={"path": "text.txt"}, train={"steps": 1}), out="run")
     assert load_recipe("run").data.path == str(tmp_path / "text.txt")
+
+
+def test_several_sources_are_learned_from_by_weight(recipe, tmp_path):
+    """And the log says which data it was."""
+    (tmp_path / "b.txt").write_text("alpha beta gamma delta " * 200)
+    mix = {str(tmp_path / "text.txt"): 1.0, str(tmp_path / "b.txt"): 3.0}
+    result = headway.train(recipe(data={"mix": mix}), out=tmp_path / "run")
+    assert result.score.bits_per_byte < 1.5
+    start = lines(tmp_path / "run")[0]
+    assert len(set(start["data"])) == 2
+    assert load_recipe(tmp_path / "run").data.mix == mix
+    again = headway.train(load_recipe(tmp_path / "run"), out=tmp_path / "again")
+    assert again.score == result.score
+
+
+def test_held_out_text_may_be_a_file_of_its_own(recipe, tmp_path):
+    (tmp_path / "held.txt").write_text("one two three four")
+    result = headway.train(recipe(data={"valid_path": str(tmp_path / "held.txt")}), out=tmp_path / "run")
+    assert result.score.n_bytes == len("one two three four")
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "wordpiece", "unigram"])
+def test_every_kind_of_tokenizer_can_be_trained_on_the_way(recipe, tmp_path, kind):
+    """A tokenizer that loses spaces or case, as WordPiece does, is refused a number for what it lost."""
+    size = {"vocab_size": 60} if kind in ("wordpiece", "unigram") else {}
+    plan = recipe(tokenizer={"kind": kind, **size}, train={"steps": 3})
+    if kind == "wordpiece":
+        with pytest.raises(InputError, match="changes the text it encodes"):
+            headway.train(plan, out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()  # before anything was learned that could be lost
+        return
+    assert headway.train(plan, out=tmp_path / "run").score.lost_bytes == 0
 
 
 def test_the_checkpoint_is_the_model_and_transformers_opens_it(recipe, tmp_path):

@@ -4,6 +4,7 @@ Every reader takes a file and yields records; every complaint names the file, th
 whose name ends in `.gz` are read through gzip.
 """
 
+import codecs
 import csv
 import gzip
 import json
@@ -124,18 +125,26 @@ def read_text(file: str | Path, errors: str = "strict") -> str:
     """A UTF-8 file as it is, line ends included."""
     try:
         with open_bytes(Path(file)) as opened:
-            return decode_text(opened.read(), str(file), errors)
+            begin = skip_mark(opened)
+            return decode_text(opened.read(), str(file), errors, begin)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def lines(file: Path, errors: str = "strict") -> Iterator[str]:
     """The lines of a file without their ends."""
-    offset = 0
     with open_bytes(file) as opened:
+        offset = skip_mark(opened)
         for line in opened:
             yield decode_text(line, str(file), errors, offset).rstrip("\r\n")
             offset += len(line)
+
+
+def skip_mark(opened: IO[bytes]) -> int:
+    """Step over the byte-order mark that some programs put before a text; how many bytes it took."""
+    size = len(codecs.BOM_UTF8) if opened.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+    opened.seek(size)
+    return size
 
 
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,8 +154,9 @@ def read_documents(file: Path, how: Reading) -> Iterator[str]:
     """A file is a document; or what stands between separators is; a large file is cut at line ends."""
     with open_bytes(file) as opened:
         cuts = _blocks(opened) if how.separator is None else _separated(opened, how.separator.encode())
+        begin = skip_mark(opened)
         for data, offset in cuts:
-            text = decode_text(data, str(file), how.errors, offset)
+            text = decode_text(data, str(file), how.errors, begin + offset)
             if text.strip():
                 yield text
 
@@ -268,7 +278,10 @@ def read_jsonl(file: Path, how: Reading) -> Iterator[Record]:
 def read_csv(file: Path, how: Reading) -> Iterator[Record]:
     def rows() -> Iterator[Row]:
         csv.field_size_limit(1 << 30)
-        reader = csv.reader((f"{line}\n" for line in lines(file, how.errors)), strict=True)
+        rest = lines(file, how.errors)
+        first = next(rest, "")
+        delimiter = ";" if ";" in first and "," not in first else ","  # as spreadsheets write it in half of Europe
+        reader = csv.reader((f"{line}\n" for line in chain([first], rest)), strict=True, delimiter=delimiter)
         while True:
             try:
                 row = next(reader, None)

@@ -138,7 +138,8 @@ def find_files(path: str, root: str | None = None) -> list[Path]:
         return [place]
     if place.is_dir():
         endings = tuple(ending + more for ending in ENDINGS for more in ("", ".gz"))
-        files = sorted(f for f in place.rglob("*") if f.is_file() and f.name.lower().endswith(endings))
+        visible = (f for f in place.rglob("*") if not any(part.startswith(".") for part in f.relative_to(place).parts))
+        files = sorted(f for f in visible if f.is_file() and f.name.lower().endswith(endings))
         if not files:
             raise DataError(
                 f"{place} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as '{place}/**/*.md'"

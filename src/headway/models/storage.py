@@ -30,7 +30,7 @@ from headway.models.gpt import GPT
 from headway.models.layouts import LAYOUTS, Layout
 from headway.models.registry import MODELS
 from headway.presets import PRESETS
-from headway.tokenizers import load_tokenizer
+from headway.tokenizers.load import load_tokenizer, tokenizer_file
 
 # Model class by name, as in LAYOUTS → from a config to the model.
 _MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "MaskedLM": lambda c: MaskedLM(BERT(c))}
@@ -94,7 +94,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
     kinds = {t.dtype for t in tensors.values() if t.is_floating_point()}
     if precision is None and len(kinds) > 1:  # a file of several precisions is used in the widest
         precision = functools.reduce(torch.promote_types, kinds)
-    model.tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
+    model.tokenizer = load_tokenizer(folder) if tokenizer_file(folder) else None
     _check_tokenizer(model, folder)
     return model.to(parse_device(device), precision).eval()
 

@@ -299,7 +299,7 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """Two tokenizers with the same fingerprint give the same ids for every text."""
         document = json.dumps([json.loads(self.backend.to_str()), self.special], sort_keys=True)
-        return hashlib.sha256(document.encode()).hexdigest()
+        return hashlib.sha256(document.encode() + (self.model_file or b"")).hexdigest()
 
     def save(self, folder: str | Path) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens."""

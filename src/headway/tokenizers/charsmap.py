@@ -20,6 +20,7 @@ _WORD = re.compile(r"[^ ]+")
 
 class CharsMap:
     def __init__(self, blob: bytes):
+        self.blob = blob
         size = int.from_bytes(blob[:4], "little")
         self.units: list[int] = np.frombuffer(blob[4 : 4 + size], dtype="<u4").tolist()
         self.strings = blob[4 + size :]
@@ -27,6 +28,9 @@ class CharsMap:
         visible = any(self._longest(bytes([byte]), 0)[0] for byte in range(ord("!"), ord("~") + 1))
         self.stretch = _WORD if visible else _UNUSUAL
         self._rewrite = lru_cache(maxsize=65536)(self._rewritten)  # of stretches that were met
+
+    def __reduce__(self) -> tuple[type["CharsMap"], tuple[bytes]]:
+        return CharsMap, (self.blob,)  # a memory of stretches cannot be pickled, and need not be
 
     def __call__(self, text: str) -> str:
         return self.stretch.sub(lambda match: "".join(self._rewrite(match.group())[0]), text)

@@ -54,11 +54,7 @@ def load_tokenizer(path: str | Path, *, pattern: str | None = None, lowercase: b
     `vocab.txt`: whether text is lower-cased; by default it is where the vocabulary has no capitals.
     """
     path = Path(path)
-    file = path
-    if path.is_dir():
-        found = [path / name for name in FILES if (path / name).is_file()]
-        found += sorted([*path.glob("*.model"), *path.glob("*.tiktoken")])
-        file = found[0] if found else path
+    file = (tokenizer_file(path) or path) if path.is_dir() else path
     if not file.is_file():
         names = ", ".join(FILES)
         raise CheckpointError(f"no tokenizer at {path}: expected a file such as {names}, or a folder with one")
@@ -80,6 +76,13 @@ def load_tokenizer(path: str | Path, *, pattern: str | None = None, lowercase: b
     raise CheckpointError(
         f"{file} is damaged or no tokenizer: neither JSON, a SentencePiece .model nor lines of a tiktoken file"
     )
+
+
+def tokenizer_file(folder: Path) -> Path | None:
+    """The file of a folder that holds its tokenizer, if one does."""
+    found = [folder / name for name in FILES if (folder / name).is_file()]
+    found += sorted([*folder.glob("*.model"), *folder.glob("*.tiktoken")])
+    return found[0] if found else None
 
 
 def load_json(file: Path) -> Tokenizer:

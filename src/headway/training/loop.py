@@ -104,6 +104,8 @@ def train(
     say(f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
     prepared = prepare_recipe(data, tokenizer, report=preparing)
     held_out = list(read_part(data, "valid"))
+    for document in held_out:
+        tokenizer.lost_bytes(document)  # a tokenizer that cannot be scored is refused now, not after hours of training
     say(f"text        {_name(recipe)}: {_size(prepared)} to learn from, {_text_size(held_out)} held out")
     config = recipe.model.replace(
         vocab_size=tokenizer.vocab_size, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
