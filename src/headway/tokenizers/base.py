@@ -15,7 +15,6 @@ The rules, for every family of model and every kind of tokenizer:
 6. Generation ends at the end token, which is not part of the text.
 """
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,6 @@ import tokenizers as rust
 from headway.errors import InputError
 from headway.files import write_bytes, write_text
 from headway.tokenizers.bulk import Encode, engine
-from headway.tokenizers.charsmap import CharsMap
 
 MODEL_FILE = "tokenizer.model"
 SPECIAL = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
@@ -155,15 +153,12 @@ class Tokenizer:
         check_texts(texts)
         if self.reader is not None:
             return [self.reader.encode(text) for text in texts]
-        backend, charsmap = self._text_backend
-        if charsmap is not None:
-            texts = [charsmap(text) for text in texts]
         is_bulk = "_engine" in self.__dict__ or sum(map(len, texts)) >= BULK
         if is_bulk and self._engine is not None:
             return [self._engine(text) for text in texts]
         found: list[list[int]] = []
         for some in _slices(texts):
-            found += [e.ids for e in backend.encode_batch_fast(some, add_special_tokens=False)]
+            found += [e.ids for e in self._text_backend.encode_batch_fast(some, add_special_tokens=False)]
         return found
 
     def encode_with_offsets(self, text: str) -> Encoding:
@@ -171,28 +166,21 @@ class Tokenizer:
         check_texts([text])
         if self.reader is not None:
             return self.reader.encode_with_offsets(text)
-        backend, charsmap = self._text_backend
-        if charsmap is None:
-            encoded = backend.encode(text, add_special_tokens=False)
-            return Encoding(encoded.ids, encoded.offsets)
-        changed, origins = charsmap.with_origins(text)
-        encoded = backend.encode(changed, add_special_tokens=False)
-        spans = [(origins[start][0], origins[end - 1][1]) if end > start else (0, 0) for start, end in encoded.offsets]
-        return Encoding(encoded.ids, spans)
+        encoded = self._text_backend.encode(text, add_special_tokens=False)
+        return Encoding(encoded.ids, encoded.offsets)
 
     @cached_property
     def _engine(self) -> Encode | None:
-        return engine(self._text_backend[0])
+        return engine(self._text_backend)
 
     @cached_property
-    def _text_backend(self) -> tuple[rust.Tokenizer, CharsMap | None]:
-        """What encodes: the backend made to read all text as text (rule 2), and SentencePiece's normalisation.
+    def _text_backend(self) -> rust.Tokenizer:
+        """The backend made to read all text as text (rule 2).
 
         Special tokens that are words of a vocabulary, as in WordPiece and unigram, would be found in a text that
         spells them; here they have names that no text has.
         """
         document = json.loads(self.backend.to_str())
-        charsmap = _take_charsmap(document)
         document["post_processor"] = None  # which may move offsets
         model = document["model"]
         hidden = {token["content"] for token in document["added_tokens"] if token["special"]}
@@ -208,7 +196,7 @@ class Tokenizer:
                 token["content"] = rename.get(token["content"], token["content"])
         backend = rust.Tokenizer.from_str(json.dumps(document))
         backend.encode_special_tokens = True
-        return backend, charsmap
+        return backend
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of these ids; special tokens are left out unless asked for."""
@@ -319,17 +307,6 @@ class Tokenizer:
         if self.counts is not None:
             lines = (f"{json.dumps(token, ensure_ascii=False)}\t{n}\n" for token, n in self.counts.items())
             write_text(folder / "counts.tsv", "".join(lines))
-
-
-def _take_charsmap(document: dict[str, Any]) -> CharsMap | None:
-    """Take SentencePiece's table out of a tokenizer that begins with it."""
-    normalizer = document["normalizer"]
-    parts = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
-    if not parts or parts[0]["type"] != "Precompiled" or not parts[0]["precompiled_charsmap"]:
-        return None
-    rest = parts[1:]
-    document["normalizer"] = {"type": "Sequence", "normalizers": rest} if rest else None
-    return CharsMap(base64.b64decode(parts[0]["precompiled_charsmap"]))
 
 
 def _slices(texts: Sequence[str]) -> Iterable[list[str]]:
