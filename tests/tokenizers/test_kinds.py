@@ -1,12 +1,13 @@
 """The kinds of tokenizer: what each is made of, and what it keeps of a text."""
 
 import pytest
+import tokenizers as rust
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway import load_tokenizer, tokenizers
 from headway.data import load_documents
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, InputError
 from headway.tokenizers import KINDS
 
 TEXT = ["to be or not to be, that is the question:\n", "To be — don't you see? — is to do.\n\n", "naïve 42 😀\n"]
@@ -122,6 +123,21 @@ def test_special_tokens_can_be_added_and_have_ids_of_their_own(tmp_path):
         ("word", {"words": "letters"}, ConfigError, "words='letters' is not one of"),
         ("char", {"min_frequency": 2}, ConfigError, "a char tokenizer has no setting 'min_frequency'"),
         ("words", {}, ConfigError, "Did you mean 'word'"),
+        ("bpe", {"min_frequency": -3}, ConfigError, "min_frequency=-3 must be a whole number from 0"),
+        ("bpe", {"vocab_size": 10**20}, ConfigError, "vocab_size=1000.* must be a whole number"),
+        ("bpe", {"special": ["a"]}, ConfigError, "special token 'a' is an ordinary token of this text too"),
+        ("char", {"special": ["a"]}, ConfigError, "ordinary token"),
+        ("word", {"special": [" be"]}, ConfigError, "spaces at its ends"),
+        ("word", {"special": ["To"]}, ConfigError, "ordinary token"),
+        ("bpe", {"special": ["a\ud800"]}, InputError, "no Unicode character"),
+        ("word", {"min_frequency": 1000}, DataError, "no word occurs min_frequency=1000 times"),
+        ("wordpiece", {"vocab_size": 10}, ConfigError, "vocab_size=10 is below the .* that the characters"),
+        (
+            "unigram",
+            {"vocab_size": 10},
+            ConfigError,
+            "vocab_size=10 is too small: this text has .* different characters",
+        ),
     ],
 )
 def test_bad_settings_are_named(kind, options, error, message):
@@ -151,3 +167,47 @@ def test_a_smaller_unit_makes_a_longer_text():
     unknown = made["word"].encode(held).count(made["word"].unk_id)
     assert unknown > 100
     assert made["bpe"].unk_id is None
+
+
+def test_training_twice_gives_the_same_tokenizer():
+    """Also unigram, whose trainer by itself gives rare characters other scores each time."""
+    documents = [*load_documents("pydocs")[:20], "ǅ ∀ ☃ ♞ ⚙ ✂ ❤ ➤ Ω Ж"]
+    for kind in set(KINDS) - {"wordpiece"}:  # whose trainer breaks the last ties by chance
+        size = None if kind in ("char", "word") else 600
+        prints = {tokenizers.train(kind, documents, size).fingerprint() for _ in range(3)}
+        assert len(prints) == 1, kind
+
+
+def test_a_text_that_spells_the_unknown_word_does_not_make_it_one():
+    words = tokenizers.train("word", ["<unk> a <unk>\n<|endoftext|> a"], words="spaces")
+    assert "<unk>" not in words.counts
+    assert sorted(words.backend.get_vocab().values()) == list(range(words.vocab_size))
+
+
+def test_what_stands_before_every_text_is_no_part_of_it():
+    unigram = tokenizers.train("unigram", ["abc cab bca abc abc"] * 20, 14)
+    ids, offsets = unigram.encode_with_offsets("zab")
+    assert unigram.token(ids[0]) == "▁"
+    assert offsets[0] == (0, 0)
+    assert unigram.lost_bytes("ab zz") == 2
+
+
+def test_a_text_that_spells_a_special_token_makes_no_second_one():
+    unigram = tokenizers.train("unigram", ["a<s>b x<s>y <unk> the quick brown fox <s> jumps"] * 20, 60)
+    assert [unigram.token(i) for i in range(unigram.vocab_size)].count("<s>") == 1
+    assert unigram.bos_id == 1
+
+
+def test_foreign_merges_that_lead_to_a_special_token_do_not():
+    backend = rust.Tokenizer(rust.models.BPE(unk_token="<unk>"))
+    trainer = rust.trainers.BpeTrainer(vocab_size=60, special_tokens=["<unk>", "<s>"], show_progress=False)
+    backend.train_from_iterator(["a <s> b <s>"] * 50, trainer)
+    tokenizer = tokenizers.Tokenizer(backend, bos="<s>")
+    assert tokenizer.bos_id not in tokenizer.encode("a <s>")
+
+
+def test_every_line_end_there_is_survives_saving(tmp_path):
+    for kind in ("char", "word"):
+        made = tokenizers.train(kind, ["abc\u2028def\u0085g\x0bh\x0c i\r\nj"])
+        made.save(tmp_path / kind)
+        assert load_tokenizer(tmp_path / kind).counts == made.counts

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+from functools import cache
 
 import pytest
 import sentencepiece
@@ -23,7 +25,10 @@ SETTINGS = {
         "add_dummy_prefix": False,
     },
     "unigram-folded": {"model_type": "unigram", "normalization_rule_name": "nfkc_cf"},
+    "unigram-across-spaces": {"model_type": "unigram", "split_by_whitespace": False},
     "bpe": {"model_type": "bpe"},
+    "bpe-control": {"model_type": "bpe", "control_symbols": ["@"], "remove_extra_whitespaces": False},
+    "bpe-spaces": {"model_type": "bpe", "user_defined_symbols": ["  "], "remove_extra_whitespaces": False},
     "bpe-like-llama": {
         "model_type": "bpe",
         "byte_fallback": True,
@@ -60,6 +65,11 @@ def both(request, tmp_path_factory):
     return ours, sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model")), folder
 
 
+@cache
+def load_once(folder):
+    return load_tokenizer(folder / "m.model")
+
+
 @given(text=ANY)
 @settings(max_examples=400)
 def test_ids_are_those_of_the_library(both, text):
@@ -80,9 +90,11 @@ def test_ids_are_those_of_the_library_for_whole_documents(both):
 @given(text=ANY)
 @settings(max_examples=150)
 def test_offsets_belong_to_the_ids_and_lie_in_order(both, text):
-    ours, _, _ = both
+    """With the library and without it."""
+    ours, theirs, folder = both
     encoded = ours.encode_with_offsets(text)
     assert encoded.ids == ours.encode(text)
+    assert load_once(folder).encode_with_offsets(text).ids == theirs.encode(text)
     assert all(0 <= start <= end <= len(text) for start, end in encoded.offsets)
     assert [start for start, _ in encoded.offsets] == sorted(start for start, _ in encoded.offsets)
 
@@ -118,6 +130,30 @@ def test_a_copy_reads_as_its_original_does(both):
     ours, _, _ = both
     for again in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
         assert again.encode("The value ==== é") == ours.encode("The value ==== é")
+
+
+def test_what_only_the_library_cuts_is_left_to_it_or_refused(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("\n".join(load_documents("pydocs")[:10]), encoding="utf-8")
+    for name, options in (
+        ("suffix", {"treat_whitespace_as_suffix": True}),
+        ("lines", {"user_defined_symbols": ["\n"]}),
+    ):
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(tmp_path / "text.txt"),
+            model_prefix=str(tmp_path / name),
+            vocab_size=400,
+            minloglevel=2,
+            **options,
+        )
+        file = tmp_path / f"{name}.model"
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(file))
+        text = "The value\nof a statement"
+        assert load_tokenizer(file).encode(text) == theirs.encode(text)
+        assert load_tokenizer(file).encode_with_offsets(text).ids == theirs.encode(text)
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "sentencepiece", None)
+            with pytest.raises(CheckpointError, match=r"pip install 'headway\[sentencepiece\]'"):
+                load_tokenizer(file)
 
 
 def test_user_defined_pieces_are_kept_whole(both):

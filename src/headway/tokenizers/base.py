@@ -83,7 +83,7 @@ class Tokenizer:
         self.backend.no_padding()
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_text_backend", "_engine", "vocab_size")
+        derived = ("_text_backend", "_engine", "_prepended", "vocab_size")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __repr__(self) -> str:
@@ -167,7 +167,17 @@ class Tokenizer:
         if self.reader is not None:
             return self.reader.encode_with_offsets(text)
         encoded = self._text_backend.encode(text, add_special_tokens=False)
-        return Encoding(encoded.ids, encoded.offsets)
+        ids, offsets = encoded.ids, encoded.offsets
+        if encoded.tokens[:1] == [self._prepended]:
+            offsets[0] = (0, 0)  # it stands for no character of the text, but the library gives it the first
+        return Encoding(ids, offsets)
+
+    @cached_property
+    def _prepended(self) -> str | None:
+        """What the tokenizer puts before every text, such as "▁"."""
+        normalizer = json.loads(self._text_backend.to_str())["normalizer"] or {}
+        steps = normalizer.get("normalizers", [normalizer])
+        return next((step["prepend"] for step in steps if step.get("type") == "Prepend"), None)
 
     @cached_property
     def _engine(self) -> Encode | None:
@@ -177,23 +187,25 @@ class Tokenizer:
     def _text_backend(self) -> rust.Tokenizer:
         """The backend made to read all text as text (rule 2).
 
-        Special tokens that are words of a vocabulary, as in WordPiece and unigram, would be found in a text that
-        spells them; here they have names that no text has.
+        Special tokens that are words of a vocabulary would be found in a text that spells them; here they have names
+        that no text has, and no merge leads to them.
         """
         document = json.loads(self.backend.to_str())
         document["post_processor"] = None  # which may move offsets
         model = document["model"]
         hidden = {token["content"] for token in document["added_tokens"] if token["special"]}
-        if model["type"] != "BPE":
-            rename = {token: f"\ufdd0{token}" for token in hidden}  # U+FDD0 is for internal use, by definition
-            if isinstance(model["vocab"], dict):
-                model["vocab"] = {rename.get(token, token): id for token, id in model["vocab"].items()}
-            else:
-                model["vocab"] = [[rename.get(token, token), score] for token, score in model["vocab"]]
-            if model.get("unk_token") in rename:
-                model["unk_token"] = rename[model["unk_token"]]
-            for token in document["added_tokens"]:
-                token["content"] = rename.get(token["content"], token["content"])
+        rename = {token: f"\ufdd0{token}" for token in hidden}  # U+FDD0 is for internal use, by definition
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {rename.get(token, token): id for token, id in model["vocab"].items()}
+        else:
+            model["vocab"] = [[rename.get(token, token), score] for token, score in model["vocab"]]
+        if model.get("unk_token") in rename:
+            model["unk_token"] = rename[model["unk_token"]]
+        if "merges" in model:
+            pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
+            model["merges"] = [pair for pair in pairs if not hidden & {*pair, "".join(pair)}]
+        for token in document["added_tokens"]:
+            token["content"] = rename.get(token["content"], token["content"])
         backend = rust.Tokenizer.from_str(json.dumps(document))
         backend.encode_special_tokens = True
         return backend

@@ -28,7 +28,7 @@ def train_bpe(
     least = N_BYTES + 1 + len(extra)
     if vocab_size < least:
         raise ConfigError(
-            f"tokenizer.vocab_size={vocab_size} is below {least}: byte-level BPE begins with all 256 bytes, and {END}"
+            f"vocab_size={vocab_size} is below {least}: byte-level BPE begins with all 256 bytes, and {END}"
             + (f" and {len(extra)} special tokens more" if extra else "")
         )
     backend = byte_level(rust.models.BPE())
@@ -39,7 +39,7 @@ def train_bpe(
         show_progress=progress,
     )
     backend.train_from_iterator(texts, trainer)
-    add_special(backend, END, *extra)  # last, as in GPT-2
+    add_special(backend, [END], extra)  # last, as in GPT-2
     return Tokenizer(backend, bos=END, eos=END)
 
 

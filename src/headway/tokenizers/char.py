@@ -18,5 +18,5 @@ def train_char(texts: Iterable[str], *, special: Iterable[str] = ()) -> Tokenize
     backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=UNKNOWN))
     backend.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex(r"[\s\S]"), behavior="isolated")
     backend.decoder = rust.decoders.Fuse()
-    add_special(backend, UNKNOWN, END, *extra)
+    add_special(backend, (UNKNOWN, END), extra)
     return Tokenizer(backend, bos=END, eos=END, unk=UNKNOWN, counts=dict(counts.most_common()))

@@ -2,7 +2,7 @@
 
 The `tokenizers` library reads the same models, but breaks ties in its own way: "====" may be cut as "=" "===" where
 SentencePiece says "===" "=", and the runs of spaces of Llama 2, whose scores are all equal, come out as other pieces.
-Where SentencePiece itself is installed it does the work, several times as fast; offsets come from here in any case.
+Where SentencePiece itself is installed it does the work, several times as fast.
 """
 
 import heapq
@@ -14,6 +14,7 @@ import numpy as np
 
 from headway.tokenizers.base import Encoding
 from headway.tokenizers.charsmap import CharsMap
+from headway.tokenizers.protobuf import fields, last
 from headway.tokenizers.unigram import SPACE
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of piece
@@ -35,7 +36,8 @@ class Cutter:
         self.prefix, self.tidy = prefix, tidy
         self.charsmap = CharsMap(charsmap) if charsmap else None
         in_text = {text: i for i, (text, _, type) in enumerate(pieces) if type in (NORMAL, USER_DEFINED, UNUSED)}
-        self.ids = in_text
+        # A character that is a control piece is that piece when merging is over; a likely cut never gets there.
+        self.named = in_text if kind == UNIGRAM else {text: i for i, (text, _, _) in enumerate(pieces)}
         self.longest = max(map(len, in_text), default=1)
         self.unused = {text for text, id in in_text.items() if pieces[id][2] == UNUSED}
         self.whole = sorted((text for text in in_text if pieces[in_text[text]][2] == USER_DEFINED), key=len)[::-1]
@@ -62,6 +64,11 @@ class Cutter:
         return self._ids(self._pieces(self._normalized(text)))[0]
 
     def encode_with_offsets(self, text: str) -> Encoding:
+        if self.library is not None:
+            try:
+                return self._by_library(text)
+            except RuntimeError:  # it does not place control pieces that a text spells
+                pass
         changed, origins = self._with_origins(text)
         ids, sizes = self._ids(self._pieces(changed))
         offsets, place = [], 0
@@ -72,14 +79,20 @@ class Cutter:
             offsets.append(span)  # the bytes of a character all stand for that character
         return Encoding(ids, offsets)
 
+    def _by_library(self, text: str) -> Encoding:
+        # SentencePieceText: 2 pieces {2 id, 4 begin, 5 end}, in bytes
+        pieces = [fields(piece) for piece in fields(self.library.encode_as_serialized_proto(text))[2]]
+        char_at = [number for number, char in enumerate(text) for _ in char.encode()] + [len(text)]
+        spans = [(char_at[last(piece, 4, 0)], char_at[last(piece, 5, 0)]) for piece in pieces]
+        return Encoding([last(piece, 2, 0) for piece in pieces], spans)
+
     def _normalized(self, text: str) -> str:
-        if self.charsmap is not None:
-            text = self.charsmap(text)
+        changed = text if self.charsmap is None else self.charsmap(text)
         if self.tidy:
-            text = re.sub(" {2,}", " ", text.strip(" "))
-        text = text.replace(" ", SPACE)
-        text = SPACE + text if self.prefix and text else text
-        return text.rstrip(SPACE) if self.tidy else text
+            changed = re.sub(" {2,}", " ", changed.strip(" "))
+        changed = changed.replace(" ", SPACE)
+        changed = SPACE + changed if self.prefix and text else changed
+        return changed.rstrip(SPACE) if self.tidy else changed
 
     def _with_origins(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         """The same, and for each character the span in `text` it comes from."""
@@ -92,8 +105,9 @@ class Cutter:
             keep = [i for i in range(begin, end) if changed[i] != " " or changed[i - 1] != " "]
             changed, origins = "".join(changed[i] for i in keep), [origins[i] for i in keep]
         changed = changed.replace(" ", SPACE)
-        if self.prefix and changed:
-            changed, origins = SPACE + changed, [(origins[0][0], origins[0][0]), *origins]
+        if self.prefix and text:
+            begin = origins[0][0] if origins else 0
+            changed, origins = SPACE + changed, [(begin, begin), *origins]
         if self.tidy:
             changed = changed.rstrip(SPACE)
         return changed, origins
@@ -148,7 +162,7 @@ class Cutter:
         sizes: list[int] = []
         was_unknown = False
         for piece in pieces:
-            id = self.ids.get(piece)
+            id = self.named.get(piece)
             if id is None and self.bytes:
                 data = [self.bytes[f"<0x{byte:02X}>"] for byte in piece.encode()]
                 ids += data

@@ -8,6 +8,7 @@ from headway.errors import ConfigError, DataError, suggest
 from headway.tokenizers.base import Tokenizer, check_texts
 from headway.tokenizers.bpe import train_bpe
 from headway.tokenizers.char import train_char
+from headway.tokenizers.special import check_size
 from headway.tokenizers.unigram import train_unigram
 from headway.tokenizers.word import train_word
 from headway.tokenizers.wordpiece import train_wordpiece
@@ -35,9 +36,10 @@ def train(kind: str, texts: Iterable[str], vocab_size: int | None = None, **opti
     known = inspect.signature(KINDS[kind]).parameters
     for name in options:
         if name not in known:
-            raise ConfigError(
-                f"a {kind} tokenizer has no setting {name!r}; it has: {', '.join(n for n in known if n != 'texts')}"
-            )
+            has = ", ".join(n for n in known if n not in ("texts", "progress"))
+            raise ConfigError(f"a {kind} tokenizer has no setting {name!r}; it has: {has}")
+    check_size("vocab_size", vocab_size, least=1)
+    check_size("min_frequency", options.get("min_frequency"))
     if "vocab_size" in known:
         options["vocab_size"] = vocab_size if vocab_size is not None or kind == "word" else 1024
     return KINDS[kind](_some_text(texts), **options)

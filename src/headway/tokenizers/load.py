@@ -112,7 +112,7 @@ def _counts(file: Path) -> dict[str, int] | None:
     if not file.is_file():
         return None
     try:
-        rows = (line.rsplit("\t", 1) for line in read_utf8(file).splitlines())
+        rows = (line.rsplit("\t", 1) for line in read_utf8(file).split("\n") if line)
         return {json.loads(token): int(n) for token, n in rows}
     except ValueError as error:
         raise CheckpointError(f"{file} is not a table of tokens and counts: {error}") from None
@@ -128,7 +128,7 @@ def load_gpt2(vocab: Path, merges: Path) -> Tokenizer:
     except Exception as error:  # the Rust side raises plain Exception
         raise CheckpointError(f"{vocab} and {merges} are damaged or do not belong together: {error}") from None
     if END in ids:
-        add_special(backend, END)
+        add_special(backend, [END])
         return Tokenizer(backend, bos=END, eos=END)
     return Tokenizer(backend)
 
@@ -150,8 +150,13 @@ def load_bert(file: Path, *, lowercase: bool | None = None) -> Tokenizer:
 def load_tiktoken(file: Path, *, pattern: str | None = None) -> Tokenizer:
     """A tiktoken file: a token in base64 and its rank on each line."""
     try:
-        lines = (line.split() for line in file.read_bytes().splitlines() if line)
-        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+        ranks = {}
+        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+            if line:
+                cells = line.split()
+                if len(cells) != 2:
+                    raise ValueError(f"line {number} is not a token and its rank")
+                ranks[base64.b64decode(cells[0], validate=True)] = int(cells[1])
         if len(ranks) != len(set(ranks.values())) or any(bytes([byte]) not in ranks for byte in range(256)):
             raise ValueError("ranks repeat, or a byte has none")
     except ValueError as error:
@@ -170,7 +175,7 @@ def load_tiktoken(file: Path, *, pattern: str | None = None) -> Tokenizer:
             merges.append((spell[parts[0]], spell[parts[1]]))
     vocab = {spell[token]: rank for token, rank in ranks.items()} | special
     backend = byte_level(rust.models.BPE(vocab, merges, ignore_merges=True), PATTERNS[name])
-    add_special(backend, *special)
+    add_special(backend, special)
     return Tokenizer(backend, bos=END, eos=END)
 
 

@@ -20,35 +20,41 @@ import tokenizers as rust
 from headway.errors import CheckpointError
 from headway.tokenizers.base import Tokenizer
 from headway.tokenizers.bpe import merged
+from headway.tokenizers.charsmap import CharsMap
 from headway.tokenizers.cutting import BPE, CONTROL, NORMAL, UNIGRAM, UNKNOWN, USER_DEFINED, Cutter, Piece
+from headway.tokenizers.protobuf import fields, last
 from headway.tokenizers.unigram import SPACE, spaced
 
 
 def load_sentencepiece(path: str | Path) -> Tokenizer:
     data = Path(path).read_bytes()
     try:
-        message = _fields(data)
+        message = fields(data)
         pieces = [_piece(piece) for piece in message[1]]
-        trainer = _fields(message[2][0]) if message[2] else defaultdict(list)
-        rules = _fields(message[3][0]) if message[3] else defaultdict(list)
+        trainer = fields(message[2][0]) if message[2] else defaultdict(list)
+        rules = fields(message[3][0]) if message[3] else defaultdict(list)
         if not pieces:
             raise ValueError("it has no pieces")
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is damaged or no SentencePiece model: {error}") from None
-    kind = _last(trainer, 3, UNIGRAM)
+    kind = last(trainer, 3, UNIGRAM)
     if kind not in (UNIGRAM, BPE):
         raise CheckpointError(f"{path} is a SentencePiece model of type {kind}; unigram (1) and BPE (2) are read here")
-    if _last(trainer, 24, 0):
-        raise CheckpointError(f"{path} writes spaces after words (treat_whitespace_as_suffix), which is not read here")
-    prefix, tidy, charsmap = bool(_last(rules, 3, 1)), bool(_last(rules, 4, 1)), _last(rules, 2, b"")
-    byte_fallback = bool(_last(trainer, 35, 0))
+    prefix, tidy, charsmap = bool(last(rules, 3, 1)), bool(last(rules, 4, 1)), last(rules, 2, b"")
+    byte_fallback = bool(last(trainer, 35, 0))
     unknown = next((i for i, (_, _, type) in enumerate(pieces) if type == UNKNOWN), None)
-    if kind == UNIGRAM:
-        model: Any = rust.models.Unigram([(text, score) for text, score, _ in pieces], unknown, byte_fallback)
-    else:
-        vocab = {text: i for i, (text, _, _) in enumerate(pieces)}
-        unk = None if unknown is None else pieces[unknown][0]
-        model = rust.models.BPE(vocab, _merges(pieces), unk_token=unk, fuse_unk=True, byte_fallback=byte_fallback)
+    library = _library(data, path)
+    if library is None:
+        _check_plain(pieces, trainer, CharsMap(charsmap) if charsmap else None, tidy, path)
+    try:
+        if kind == UNIGRAM:
+            model: Any = rust.models.Unigram([(text, score) for text, score, _ in pieces], unknown, byte_fallback)
+        else:
+            vocab = {text: i for i, (text, _, _) in enumerate(pieces)}
+            unk = None if unknown is None else pieces[unknown][0]
+            model = rust.models.BPE(vocab, _merges(pieces), unk_token=unk, fuse_unk=True, byte_fallback=byte_fallback)
+    except Exception as error:  # the Rust side raises plain Exception
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
     is_split = not any(SPACE in text[1:] for text, _, type in pieces if type in (NORMAL, USER_DEFINED))
     backend = spaced(rust.Tokenizer(model), prefix=prefix, split=is_split, tidy=tidy, charsmap=charsmap)
     hidden = [text for text, _, type in pieces if type in (CONTROL, UNKNOWN)]
@@ -57,12 +63,12 @@ def load_sentencepiece(path: str | Path) -> Tokenizer:
     backend.add_tokens([rust.AddedToken(text, special=False, normalized=False) for text in whole])
 
     def named(field: int, default: int) -> str | None:
-        id = _last(trainer, field, default)
+        id = last(trainer, field, default)
         id = id - (1 << 64) if id >= 1 << 63 else id  # −1 means there is none
         return pieces[id][0] if 0 <= id < len(pieces) and pieces[id][2] in (CONTROL, UNKNOWN) else None
 
     cutter = Cutter(pieces, kind, prefix=prefix, tidy=tidy, charsmap=charsmap, byte_fallback=byte_fallback)
-    cutter.library = _library(data, path)
+    cutter.library = library
     special: dict[str, Any] = {
         "unk": named(40, 0),
         "bos": named(41, 1),
@@ -70,6 +76,19 @@ def load_sentencepiece(path: str | Path) -> Tokenizer:
         "pad": named(43, (1 << 64) - 1),
     }
     return Tokenizer(backend, **special, reader=cutter, model_file=data)
+
+
+def _check_plain(
+    pieces: list[Piece], trainer: dict[int, list[Any]], charsmap: CharsMap | None, tidy: bool, path: str | Path
+) -> None:
+    """Refuse what only SentencePiece itself cuts exactly."""
+    odd = "writes spaces after words (treat_whitespace_as_suffix)" if last(trainer, 24, 0) else None
+    for text, _, type in pieces:
+        changed = text if charsmap is None else charsmap(text)
+        if type == USER_DEFINED and (changed != text or (tidy and "  " in text.replace(SPACE, " "))):
+            odd = f"keeps the piece {text!r} whole, which its normalisation would change"
+    if odd:
+        raise CheckpointError(f"{path} {odd}: that needs the library: pip install 'headway[sentencepiece]'")
 
 
 def _library(data: bytes, path: str | Path) -> Any:
@@ -99,7 +118,7 @@ def _merges(pieces: list[Piece]) -> list[tuple[str, str]]:
     found = []
     for text, rank in ranks.items():
         parts = merged(list(text), ranks, rank)
-        if len(parts) == 2:
+        if len(parts) == 2 and all(part in ranks for part in parts):
             found.append((parts[0], parts[1]))
         else:
             cuts = ((text[:i], text[i:]) for i in range(1, len(text)))
@@ -108,44 +127,6 @@ def _merges(pieces: list[Piece]) -> list[tuple[str, str]]:
 
 
 def _piece(data: bytes) -> Piece:
-    fields = _fields(data)
-    score = struct.unpack("<f", fields[2][-1])[0] if fields[2] else 0.0
-    return fields[1][-1].decode(), score, _last(fields, 3, NORMAL)
-
-
-def _last(fields: dict[int, list[Any]], number: int, default: Any) -> Any:
-    return fields[number][-1] if fields[number] else default
-
-
-def _fields(data: bytes) -> dict[int, list[Any]]:
-    """The fields of a message by number: integers, or bytes for everything else."""
-    found: dict[int, list[Any]] = defaultdict(list)
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
-        kind = key & 7
-        value: Any
-        if kind == 0:
-            value, place = _varint(data, place)
-        elif kind in (1, 2, 5):
-            size = {1: 8, 5: 4}.get(kind)
-            if size is None:
-                size, place = _varint(data, place)
-            if place + size > len(data):
-                raise ValueError("it ends too early")
-            value, place = data[place : place + size], place + size
-        else:
-            raise ValueError(f"field {key >> 3} is of wire type {kind}")
-        found[key >> 3].append(value)
-    return found
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place
-        shift += 7
+    found = fields(data)
+    score = struct.unpack("<f", found[2][-1])[0] if found[2] else 0.0
+    return found[1][-1].decode(), score, last(found, 3, NORMAL)

@@ -2,20 +2,22 @@
 
 SentencePiece's algorithm (Kudo 2018): begin with many pieces, fit their probabilities by EM, drop those that are missed
 least, until the vocabulary has the size wanted. Spaces are part of the text, written "▁", so that nothing about a text
-is lost but characters that were not in the training text.
+is lost but characters that were not in the training text (and "▁" itself, which comes back as a space).
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 
 import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.special import UNKNOWN, add_special, check_special
+from headway.tokenizers.special import UNKNOWN, add_special, check_room, check_special
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 OWN = (UNKNOWN, BOS, EOS, PAD)
 SPACE = "▁"  # U+2581
+STEP = 0.0001
 
 
 def train_unigram(
@@ -24,19 +26,51 @@ def train_unigram(
     extra = check_special(special, *OWN)
     least = len(OWN) + len(extra) + 1
     if vocab_size < least:
-        raise ConfigError(
-            f"tokenizer.vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone"
-        )
+        raise ConfigError(f"vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone")
     backend = spaced(rust.Tokenizer(rust.models.Unigram()), prefix=True, split=True, lines=True)
     trainer = rust.trainers.UnigramTrainer(
         vocab_size=vocab_size - len(extra), special_tokens=list(OWN), unk_token=UNKNOWN, show_progress=progress
     )
+    alphabet: set[str] = set()
+
+    def seen() -> Iterator[str]:
+        for text in texts:
+            alphabet.update(text)
+            yield text
+
     try:
-        backend.train_from_iterator(texts, trainer)
+        backend.train_from_iterator(seen(), trainer)
+    except DataError:
+        raise
     except Exception as error:  # the Rust side raises plain Exception
+        if "not large enough" in str(error):
+            raise ConfigError(
+                f"vocab_size={vocab_size} is too small: this text has {len(alphabet)} different characters, each of "
+                f"which needs a piece, and there are {len(OWN) + len(extra)} special tokens"
+            ) from None
         raise DataError(f"a unigram tokenizer could not be made from this text: {error}") from None
-    add_special(backend, *extra)
+    model = repeatable(json.loads(backend.to_str())["model"]["vocab"])
+    backend = spaced(rust.Tokenizer(model), prefix=True, split=True, lines=True)
+    add_special(backend, OWN, extra)
+    check_room(backend, vocab_size)
     return Tokenizer(backend, bos=BOS, eos=EOS, unk=UNKNOWN, pad=PAD)
+
+
+def repeatable(pieces: list[tuple[str, float]]) -> rust.models.Unigram:
+    """The pieces in an order, and with scores, that are the same in every training on the same text.
+
+    The trainer gives characters that it would have dropped scores of its own, STEP apart, in an order that changes
+    from run to run; and it adds up numbers in such an order too, which moves their last digits.
+    """
+    special = [(text, score) for text, score in pieces[: len(OWN)]]
+    scores = {text: score for text, score in pieces[len(OWN) :] if text not in OWN}  # which a text may spell
+    least = min(scores.values(), default=0.0)
+    steps = {text: (score - least) / STEP for text, score in scores.items() if len(text) == 1}
+    given = [text for text, n in steps.items() if n < len(scores) and abs(n - round(n)) < 1e-5]
+    own = sorted((scores[text] for text in given), reverse=True)
+    scores |= dict(zip(sorted(given), own, strict=True))
+    ranked = sorted((-round(score, 9), text) for text, score in scores.items())
+    return rust.models.Unigram([*special, *((text, -score) for score, text in ranked)], 0, False)
 
 
 def spaced(

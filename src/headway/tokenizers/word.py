@@ -12,7 +12,7 @@ from typing import Literal
 
 import tokenizers as rust
 
-from headway.errors import ConfigError
+from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
 from headway.tokenizers.special import END, UNKNOWN, add_special, check_special
 
@@ -46,8 +46,13 @@ def train_word(
         text = lower.normalize_str(text) if lowercase else text
         # The two engines agree on ASCII; beyond it they differ on some characters, and encoding uses this one.
         counts.update(pattern.findall(text) if text.isascii() else [word for word, _ in cut.pre_tokenize_str(text)])
+    for token in (UNKNOWN, END):
+        del counts[token]  # a text that spells one does not make it a word
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     kept = dict(item for item in ranked if item[1] >= min_frequency)
+    if not kept:
+        most = ranked[0][1] if ranked else 0
+        raise DataError(f"no word occurs min_frequency={min_frequency} times; the most frequent one does {most} times")
     if vocab_size is not None:
         kept = dict(list(kept.items())[: vocab_size - 2 - len(extra)])
     vocab = {token: i for i, token in enumerate([*kept, UNKNOWN])}
@@ -56,5 +61,5 @@ def train_word(
         backend.normalizer = lower
     backend.pre_tokenizer = cut
     backend.decoder = rust.decoders.Fuse()
-    add_special(backend, UNKNOWN, END, *extra)
+    add_special(backend, (UNKNOWN, END), extra)
     return Tokenizer(backend, bos=END, eos=END, unk=UNKNOWN, counts=kept)

@@ -12,7 +12,7 @@ import tokenizers as rust
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.special import add_special, check_special
+from headway.tokenizers.special import add_special, check_room, check_special
 
 PAD, UNKNOWN, CLS, SEP, MASK = OWN = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -29,9 +29,7 @@ def train_wordpiece(
     extra = check_special(special, *OWN)
     least = len(OWN) + len(extra) + 1
     if vocab_size < least:
-        raise ConfigError(
-            f"tokenizer.vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone"
-        )
+        raise ConfigError(f"vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone")
     backend = rust.Tokenizer(rust.models.WordPiece(unk_token=UNKNOWN))
     _like_bert(backend, lowercase)
     trainer = rust.trainers.WordPieceTrainer(
@@ -41,7 +39,13 @@ def train_wordpiece(
         show_progress=progress,
     )
     backend.train_from_iterator(texts, trainer)
-    add_special(backend, *extra)
+    # The trainer numbers pieces in an order that changes from run to run (and breaks the last ties between pairs of
+    # equal frequency by it). Cutting does not depend on it: characters come first, then longer pieces, sorted.
+    pieces = sorted(set(backend.get_vocab()) - set(OWN), key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
+    vocab = {piece: i for i, piece in enumerate([*OWN, *pieces])}
+    backend.model = rust.models.WordPiece(vocab, unk_token=UNKNOWN)
+    add_special(backend, (), extra)
+    check_room(backend, vocab_size)
     return _bert(backend)
 
 
@@ -49,7 +53,7 @@ def wordpiece_from_vocab(vocab: Mapping[str, int], *, lowercase: bool) -> Tokeni
     """BERT's tokenizer around a vocabulary, such as its `vocab.txt`."""
     backend = rust.Tokenizer(rust.models.WordPiece(dict(vocab), unk_token=UNKNOWN))
     _like_bert(backend, lowercase)
-    add_special(backend, *(token for token in OWN if token in vocab))
+    add_special(backend, [token for token in OWN if token in vocab])
     return _bert(backend)
 
 
