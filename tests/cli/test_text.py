@@ -78,7 +78,8 @@ def test_every_kind_of_source_is_looked_at(command, kind, records, capsys):
     assert abs(found["records"] - records) <= (10 if "pydocs" in command else 0)
     assert found["tokens"] > 0
     assert sum(found["lengths"].values()) == found["records"]
-    assert sum(part["bytes"] for part in found["split"].values()) == found["bytes"]
+    held = sum(part["bytes"] for part in found["split"].values())
+    assert held == (found["bytes"] if found["split_by"] != "none" else 0)  # one sentence cannot be split
 
 
 def test_duplicates_and_splits_are_counted(capsys):
@@ -135,6 +136,23 @@ def test_lines_of_stdin_are_encoded_and_decoded(capsys, monkeypatch):
     assert run("tokenizer decode bpe", capsys)[1] == "The cat\nsat\n"
 
 
+def test_json_goes_in_as_it_came_out(capsys, monkeypatch):
+    out = run("tokenizer encode bpe 'The cat' --json", capsys)[1]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(out.encode())))
+    assert run("tokenizer decode bpe", capsys)[1] == "The cat\n"
+    ids = json.loads(out)["ids"]
+    assert run(f"tokenizer decode bpe '{ids}'", capsys)[1] == "The cat\n"
+
+
+def test_texts_are_measured_one_by_one(capsys):
+    """The same counts as `headway data` gives."""
+    shown = json.loads(run("tokenizer show bpe docs --json", capsys)[1])[0]
+    looked = json.loads(run("data docs --tokenizer bpe --json", capsys)[1])
+    assert shown["tokens"] == looked["tokens"]
+    assert "".join(shown["pieces"]) == "\n".join(f"document {i}" for i in (0, 1, 10, 11, 12, 13, 14, 15))
+    assert len(json.loads(run("tokenizer show bpe bpe --json", capsys)[1])) == 1  # two tokenizers, no text
+
+
 def test_pieces_are_coloured_in_a_terminal(capsys, monkeypatch):
     from rich.console import Console
 
@@ -158,7 +176,15 @@ def test_pieces_are_coloured_in_a_terminal(capsys, monkeypatch):
         ("data nowhere", 1, "neither a file, a folder, nor a built-in corpus"),
         ("data my.txt --valid 2", 2, "shares of text held out"),
         ("data my.txt --split tails", 2, "split='tails' is not one of"),
-        ("data my.txt --prepare", 2, "name the tokenizer"),
+        ("data my.txt --prepare", 2, "'word' is made anew for each text; make one first"),
+        ("data my.txt --tokenizer bpe --prepare --limit 5", 2, "leave it out with --prepare"),
+        ("data my.txt --cache x", 2, "nothing is written without --prepare"),
+        ("data ''", 1, "names no data"),
+        ("data my.txt --limit 99999999999999999999999", 2, "at least 1"),
+        ("tokenizer show bpe nowhere.txt", 1, "neither a file"),
+        ("tokenizer show bpe docs/nowhere", 1, "neither a file"),
+        ("tokenizer train my.txt --min-frequency -3", 2, "min_frequency=-3 must be"),
+        ("tokenizer train docs --kind word --special document", 2, "is an ordinary token of this text too"),
         ("data my.txt --samples -1", 2, "at least 0"),
         ("data my.txt --tokenizer nowhere", 1, "no tokenizer at nowhere"),
         ("data hub:nonsense", 1, "not of the form hub:owner/name"),

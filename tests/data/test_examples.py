@@ -184,6 +184,10 @@ def test_long_contexts_become_rows_that_overlap():
     assert "jean-luc" in [text.lower() for text in found]
     assert found[-1] == ""  # the context does not say
     assert set(batch.segments.unique().tolist()) == {0, 1}
+    assert len(Spans([question], WORDPIECE, context=60)) < 12  # the overlap is never more than half a row
+    spaced = Question("q", "Who?", CONTEXT, (Answer(" Jean-Luc ", CONTEXT.index(" Jean")),))
+    row = Spans([spaced], WORDPIECE, context=60)
+    assert row.text(0, *row.spans[0].tolist()) == "Jean-Luc"
     tokens = len(WORDPIECE.encode(CONTEXT * 6))
     covered = set()
     for number, _, offsets in examples.places:

@@ -59,7 +59,7 @@ def test_what_is_prepared_is_found_again_and_what_changed_is_made_anew(tmp_path,
     cache = tmp_path / "cache"
     made = prepare(str(tmp_path / "a.txt"), BPE, cache=cache)
     monkeypatch.setattr(shards, "_encode_shard", None)  # would fail if asked to do anything
-    monkeypatch.setattr(shards, "scan", None)
+    monkeypatch.setattr(shards, "Scan", None)
     assert prepare(str(tmp_path / "a.txt"), BPE, cache=cache).path == made.path
     monkeypatch.undo()
     (tmp_path / "a.txt").write_text("All play and no work makes a dull text. " * 41)
@@ -120,6 +120,47 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.tmp"))
     made = prepare(source(), BPE, cache=tmp_path, shard=1500)  # and once there is room, it goes on
     assert contents(made.path) == contents(prepare(source(), BPE, cache=tmp_path / "other", shard=1500).path)
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path):
+    """What is kept under a hash of the content has that content."""
+    file = tmp_path / "a.txt"
+    file.write_text("aaaa " * 100)
+
+    def meddle(progress):
+        if progress.stage == "reading":
+            file.write_text("bbbb " * 100)
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        prepare(str(file), BPE, cache=tmp_path / "cache", report=meddle)
+    file.write_text("aaaa " * 100)
+    made = prepare(str(file), BPE, cache=tmp_path / "cache")
+    assert "b" not in BPE.decode(made.train.read(0, len(made.train)))
+
+
+def test_a_file_with_the_old_time_and_size_is_read_again(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("aaaa " * 100)
+    times = file.stat()
+    first = prepare(str(file), BPE, cache=tmp_path / "cache")
+    file.write_text("bbbb " * 100)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert prepare(str(file), BPE, cache=tmp_path / "cache").path != first.path
+
+
+def test_shards_of_another_text_in_the_way_are_not_taken(tmp_path):
+    whole = prepare(source(), BPE, cache=tmp_path / "whole", shard=1500).path
+    aside = tmp_path / "cache" / "tokens" / f"{whole.name}.partial"
+    aside.mkdir(parents=True)
+    other = prepare(source(DOCUMENTS[60:]), BPE, cache=tmp_path / "other", shard=1500)
+    (aside / "train-00000.safetensors").write_bytes(other.train.files[0].read_bytes())
+    assert contents(prepare(source(), BPE, cache=tmp_path / "cache", shard=1500).path) == contents(whole)
+
+
+def test_a_folder_without_its_description_is_made_anew(tmp_path):
+    made = prepare(source(), BPE, cache=tmp_path)
+    (made.path / "meta.json").unlink()
+    assert prepare(source(), BPE, cache=tmp_path).train.n_documents == made.train.n_documents
 
 
 def test_a_damaged_folder_is_named(tmp_path):

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 
 import pytest
 
@@ -119,6 +118,33 @@ def test_files_as_spreadsheets_write_them(tmp_path):
         load_documents(str(tmp_path / "b.txt"))
 
 
+def test_semicolons_in_a_text_are_not_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("I came; I saw\nHe left; she stayed\nplain\n")
+    assert list(open_source(str(tmp_path / "a.csv"), text="1").records()) == [
+        "I came; I saw",
+        "He left; she stayed",
+        "plain",
+    ]
+    (tmp_path / "b.csv").write_text('\n"text, long";label\nx;1\n')
+    assert list(open_source(str(tmp_path / "b.csv"), text="text, long", label="label").records()) == [
+        Labelled("x", "1")
+    ]
+
+
+def test_words_may_hold_other_spaces(tmp_path):
+    (tmp_path / "a.conll").write_text("10\u00a0000 O\n")
+    assert next(open_source(str(tmp_path / "a.conll")).records()).words == ("10\u00a0000",)
+
+
+def test_gzip_in_capitals_and_in_pairs(tmp_path):
+    (tmp_path / "A.TXT.GZ").write_bytes(gzip.compress(b"text"))
+    assert load_documents(str(tmp_path / "A.TXT.GZ")) == ["text"]
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"one\ntwo\n" * 99)[:-12])
+    (tmp_path / "a.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n" * 99))
+    with pytest.raises(DataError, match="is damaged"):
+        list(open_source(str(tmp_path / "a.{en,de}.gz")).records())
+
+
 def test_hidden_files_are_not_data(tmp_path):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "x.txt").write_text("hidden")
@@ -224,19 +250,32 @@ def test_bytes_that_are_not_utf8_are_named_or_replaced(tmp_path):
         ("e.csv", "", {}, "is empty"),
         ("a.jsonl", '{"text": "x"}\n{"text"\n', {}, "line 2 is not JSON"),
         ("a.jsonl", '{"text": "x"}\n[1]\n', {}, "line 2 is not a JSON object"),
-        ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', {}, "line 2: there is no column 'text'; this row has .* txt"),
+        ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', {}, "line 2: there is no column 'text'; this row has txt"),
         ("a.jsonl", '{"text": 5}\n', {}, "line 1: column 'text' holds 5, which is not text"),
         ("a.jsonl", '{"a": "x", "b": "y"}\n', {}, "which column is the text.*'a', 'b'"),
         ("a.csv", "review,stars\nx,1\n", {"text": "reviews"}, "no column 'reviews'. Did you mean 'review'"),
-        ("a.tsv", "a\tb\nc\n", {"pairs": "1,2"}, "line 2: there is no column '2'; this row has 1 columns"),
+        ("a.tsv", "a\tb\nc\n", {"pairs": "1,2"}, "line 2 has 1 columns, but the first row has 2"),
         ("a.csv", 'text\n"unclosed\n', {}, "is not CSV"),
+        (
+            "a.csv",
+            "text,label\nHello, world,pos\n",
+            {"label": "label"},
+            "line 2 has 3 columns, but the first row has 2",
+        ),
+        ("a.tsv", "text\tlabel\nx\t\n", {"label": "label"}, "line 2: the label is empty"),
+        ("a.csv", "plain words\nmore words\n", {}, "which column is the text.*'plain words'"),
+        ("a.jsonl", '{"text": null}\n', {}, "line 1: column 'text' is null"),
+        ("a.jsonl", '{"text": "x", "l": "y"}\n', {"text": "l", "label": "l"}, "asked for twice"),
+        ("u16.txt", "\ufeffx".encode("utf-16-le").decode("latin1"), {}, "iconv -f utf-16"),
+        ("bin.txt", "\x00\x01\xff", {}, "looks like a binary file"),
+        ("list.json", '[{"text": "x"}]', {}, "not laid out as SQuAD is"),
         ("a.parquet", "nonsense", {}, "damaged or no Parquet file"),
-        ("a.json", "nonsense", {}, r"is not JSON.*\.jsonl"),
+        ("a.json", "nonsense", {}, r"is not JSON.*--format jsonl"),
     ],
 )
 def test_bad_files_name_the_place(tmp_path, name, content, options, message):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=message):
+    (tmp_path / name).write_text(content, encoding="latin1" if name in ("u16.txt", "bin.txt") else "utf-8")
+    with pytest.raises((DataError, ConfigError), match=message):
         list(open_source(str(tmp_path / name), **options).records())
 
 
@@ -263,5 +302,12 @@ def test_bad_settings_are_named(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="holds no data file"):
         open_source(str(tmp_path / "none"))
-    with pytest.raises(DataError, match=re.escape("no file")):
+    with pytest.raises(DataError, match="nowhere is not there"):
         open_source(file, target_path="nowhere")
+    with pytest.raises(DataError, match="names no data"):
+        open_source("")
+    with pytest.raises(DataError, match="no file fits the glob"):
+        open_source(str(tmp_path / "*.md"))
+    for options in ({"separator": "x"}, {"scheme": "any"}, {"text": ""}):
+        with pytest.raises(ConfigError):
+            open_source(str(tmp_path / "a.csv"), **options)

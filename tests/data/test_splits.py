@@ -46,7 +46,7 @@ def test_one_text_holds_out_its_end():
 
 
 def test_too_little_is_an_error():
-    with pytest.raises(DataError, match="give more text"):
+    with pytest.raises(DataError, match="too short to be split"):
         split(["a"], 0.1)
     with pytest.raises(DataError, match="too few to split by hash"):
         split(["a", "b"], 0.1, 0.0, "hash")
@@ -64,6 +64,21 @@ def test_pairs_with_the_same_source_stay_together():
     assert all(sides)
     assert not sides[0] & sides[1]
     assert not sides[0] & sides[2]
+
+
+def test_lines_of_text_made_of_pairs_are_dealt_like_the_pairs(tmp_path):
+    """What a language model learns from and what it is scored on share no pair."""
+    data = DataConfig(path="dates")
+    train, valid = ({line for d in read_part(data, part) for line in d.splitlines()} for part in ("train", "valid"))
+    assert not {line.split("\t")[0] for line in train} & {line.split("\t")[0] for line in valid}
+    assert len(train) > 5 * len(valid) > 1000
+
+
+def test_few_records_hold_out_the_last_ones_whole():
+    records = [Pair(f"s{i}", f"t{i}") for i in range(10)]
+    source = Source("pairs", "pairs", lambda: iter(records))
+    assert list(split_records(source, Shares(0.2), "valid")) == records[8:]
+    assert list(split_records(source, Shares(0.2), "train")) == records[:8]
 
 
 def test_parts_of_their_own_are_used(tmp_path):

@@ -58,6 +58,8 @@ def test_lanes_go_on_where_they_ended():
 
 
 def test_too_little_text_is_an_error():
+    with pytest.raises(DataError, match="0 tokens are too few"):
+        Packed(Tokens([]), 8, shares_boundary=True)
     with pytest.raises(DataError, match="1 tokens are too few"):
         Windows(Tokens.of([5]), 4)
     with pytest.raises(ConfigError, match="context=0"):
@@ -168,10 +170,25 @@ def test_a_mix_keeps_its_proportions_and_sees_every_example_in_turn():
     assert {int(x) // 1000 for x in batch.inputs[:, 0]} == {1, 2}
 
 
+def test_a_rank_may_have_no_row_of_the_last_batch():
+    part = Windows(Tokens.of(np.arange(10)), 3)
+    mix = Mix([(part, 1.0), (part, 1.0)])
+    last = Batches(mix, len(mix) - 1, shuffle=False, rank=1, world=2)
+    assert last.at(0, 1).inputs.shape == (0, 3)
+
+
+def test_what_begins_every_document_is_given_not_predicted():
+    windows = Windows(Tokens.of([1, 5, 6, 2, 1, 7, 2]), 6, given=1)
+    assert windows.collate(np.array([0]), DRAW).targets.tolist() == [[5, 6, 2, IGNORE, 7, 2]]
+
+
 def test_weights_that_make_no_sense_are_named():
     part = Windows(Tokens.of(np.arange(10)), 4)
     with pytest.raises(ConfigError, match="must be positive"):
         Mix([(part, 0.0)])
+    short = Windows(Tokens.of(np.arange(4)), 4)
+    with pytest.raises(DataError, match="shorter than the context"):
+        Mix([(part, 1.0), (short, 1.0)])
     with pytest.raises(ConfigError, match="below 1/1000"):
         Mix([(part, 1.0), (part, 1e-6)])
 

@@ -57,5 +57,6 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"Error: {what}", file=sys.stderr)
         raise SystemExit(1) from None

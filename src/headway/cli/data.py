@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Json, print_json
+from headway.cli.options import (
+    Errors,
+    Format,
+    Json,
+    LabelColumn,
+    PairColumns,
+    Scheme,
+    Separator,
+    TextColumn,
+    print_json,
+    unescaped,
+)
 
 if TYPE_CHECKING:
     from headway.data.sources import Source
@@ -21,7 +32,7 @@ def data(
         str,
         typer.Argument(
             help="A file, folder or glob (.txt .jsonl .csv .tsv .parquet .conll .json, also .gz), a built-in corpus "
-            "(pydocs, stdlib, dates, …), or hub:owner/name."
+            "(pydocs, stdlib, copy, reverse, sort, dates, numbers, arithmetic), or hub:owner/name."
         ),
     ],
     target: Annotated[
@@ -30,14 +41,14 @@ def data(
     tokenizer: Annotated[
         str, typer.Option(help="Count in tokens of this one: a file, a folder, or char or word, made for this text.")
     ] = "word",
-    format: Annotated[str, typer.Option(help="text, jsonl, csv, tsv, parquet, conll, squad; auto: by name.")] = "auto",
-    text: Annotated[str | None, typer.Option(help="Column of the text, by name, or by number from 1.")] = None,
-    pairs: Annotated[str | None, typer.Option(help="Columns of pairs: SOURCE,TARGET, by name or number.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the label, by name or number.")] = None,
-    separator: Annotated[str | None, typer.Option(help=r"Between documents of a text file; \n is a line end.")] = None,
-    scheme: Annotated[str, typer.Option(help="Tags: bio, iob1 (rewritten as BIO), or any.")] = "bio",
-    errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")] = "strict",
-    valid: Annotated[float, typer.Option(help="Share held out for validation.")] = 0.1,
+    format: Format = "auto",
+    text: TextColumn = None,
+    pairs: PairColumns = None,
+    label: LabelColumn = None,
+    separator: Separator = None,
+    scheme: Scheme = "bio",
+    errors: Errors = "strict",
+    valid: Annotated[float, typer.Option(help="Share held out for validation; 0: nothing.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share held out for testing.")] = 0.0,
     split: Annotated[str, typer.Option(help="hash: by document; tail: the end of the text; auto.")] = "auto",
     samples: Annotated[int, typer.Option(help="Records to show.")] = 3,
@@ -61,14 +72,20 @@ def data(
     """
     from headway.config import DataConfig
     from headway.data.sources import open_source
-    from headway.data.splits import shares_of
+    from headway.data.splits import Shares
 
     for name, value, least in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
-        if value is not None and value < least:
+        if value is not None and not least <= value < 1 << 62:
             raise typer.BadParameter(f"{value}: at least {least}", param_hint=name)
-    if prepare and tokenizer == "word":
-        raise typer.BadParameter("name the tokenizer whose tokens are to be written", param_hint="--tokenizer")
-    shares = shares_of(DataConfig().replace(valid=valid, test=test, split=split))
+    if prepare and tokenizer in ("word", "char"):
+        way = "make one first (headway tokenizer train) and name its folder"
+        raise typer.BadParameter(f"{tokenizer!r} is made anew for each text; {way}", param_hint="--tokenizer")
+    if prepare and limit is not None:
+        raise typer.BadParameter("tokens are made of all the text; leave it out with --prepare", param_hint="--limit")
+    if cache is not None and not prepare:
+        raise typer.BadParameter("nothing is written without --prepare", param_hint="--cache")
+    DataConfig().replace(valid=valid or 0.1, test=test, split=split)  # checked as a recipe's settings are
+    shares = Shares(valid, test, split)  # type: ignore[arg-type]
     opened = open_source(
         source,
         format=format,
@@ -76,7 +93,7 @@ def data(
         pairs=pairs,
         target_path=target,
         label=label,
-        separator=separator.encode().decode("unicode_escape") if separator is not None else None,
+        separator=unescaped(separator),
         scheme=scheme,
         errors=errors,
     )
@@ -131,7 +148,8 @@ def _prepare(
     for part in ("train", "valid", "test"):
         tokens = getattr(made, part)
         if len(tokens):
-            print(f"{part:12}{len(tokens):,} tokens, {tokens.n_documents:,} documents, {len(tokens.files)} shards")
+            shards = f"{len(tokens.files)} shard{'s' if len(tokens.files) != 1 else ''}"
+            print(f"{part:12}{len(tokens):,} tokens in {tokens.n_documents:,} pieces of text, {shards}")
     print(f"prepared: {made.path} ({time.monotonic() - started:.1f} s)")
 
 
@@ -148,11 +166,12 @@ def _print(found: "Summary", source: "Source", tokenizer: str, vocab_size: int) 
     longest = found.longest
     print(f"longest     {longest['tokens']:,} tokens, number {longest['number']:,}: {longest['begins']!r}")
     print(f"duplicates  {found.duplicates:,}")
-    how = "by hash of their content" if found.split_by == "hash" else "by cutting off the end"
-    print(f"split       {how}:")
+    how = {"hash": "by hash of their content", "tail": "by cutting off the end", "none": "too little to hold any out"}
+    print(f"split       {how[found.split_by]}")
     for part, sizes in found.split.items():
         if sizes["records"]:
-            print(f"  {part:10}{sizes['records']:,} {noun}, {sizes['bytes']:,} bytes")
+            count = f"{sizes['records']:,} {noun}, " if found.split_by == "hash" or found.kind != "text" else ""
+            print(f"  {part:10}{count}{sizes['bytes']:,} bytes")
     _bars("lengths, in tokens", list(found.lengths.items()))
     _bars("most frequent tokens", [(repr(token)[:24], n) for token, n in found.top_tokens])
     if found.labels:

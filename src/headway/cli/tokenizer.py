@@ -1,13 +1,25 @@
 """headway tokenizer train | encode | decode | show"""
 
+import re
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Json, print_json
+from headway.cli.options import (
+    Errors,
+    Format,
+    Json,
+    PairColumns,
+    Scheme,
+    Separator,
+    TextColumn,
+    print_json,
+    unescaped,
+)
 
 if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
@@ -49,10 +61,12 @@ def train(
     ] = None,
     special: Annotated[list[str] | None, typer.Option(help="A special token to add. Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free one.")] = None,
-    format: Annotated[str, typer.Option(help="text, jsonl, csv, tsv, parquet, conll, squad; auto: by name.")] = "auto",
-    text: Annotated[str | None, typer.Option(help="Column of the text, by name or number from 1.")] = None,
-    pairs: Annotated[str | None, typer.Option(help="Two columns SOURCE,TARGET: one vocabulary for both.")] = None,
-    errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")] = "strict",
+    format: Format = "auto",
+    text: TextColumn = None,
+    pairs: PairColumns = None,
+    separator: Separator = None,
+    scheme: Scheme = "bio",
+    errors: Errors = "strict",
     json: Json = False,
 ) -> None:
     """Make a tokenizer for a text; transformers.AutoTokenizer opens the result.
@@ -72,14 +86,23 @@ def train(
     from headway.tokenizers import KINDS
     from headway.tokenizers import train as train_tokenizer
 
-    place = out or free_name(Path(f"tokenizer-{kind}"))
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise CheckpointError(f"{place} is there already; choose another place with --out")
     if kind not in KINDS:
         train_tokenizer(kind, [])  # the error that names what there is
     if vocab_size is not None and kind == "char":
-        raise ConfigError("--vocab-size: characters are as many as the text has")
-    data = open_source(source, format=format, text=text, pairs=pairs, target_path=target, errors=errors)
+        raise ConfigError(f"--vocab-size {vocab_size}: characters are as many as the text has; leave it out")
+    data = open_source(
+        source,
+        format=format,
+        text=text,
+        pairs=pairs,
+        target_path=target,
+        separator=unescaped(separator),
+        scheme=scheme,
+        errors=errors,
+    )
+    place = out or free_name(Path(f"tokenizer-{kind}"))
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise CheckpointError(f"{place} is there already; choose another place with --out")
     options: dict[str, Any] = {"min_frequency": min_frequency, "lowercase": lowercase, "words": words}
     options = {name: value for name, value in options.items() if value is not None}
     options |= {"special": special or []} | ({"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {})
@@ -93,10 +116,10 @@ def train(
         print_json({**_facts(made), "kind": kind, "path": str(place), "bytes": display.done, "seconds": seconds})
         return
     say(f"read {display.done / 1e6:.2f} MB in {seconds:.1f} s")
-    if size is not None and made.vocab_size < size:
+    if size is not None and kind != "char" and made.vocab_size < size:
         say(f"the text gives no more than {made.vocab_size:,} tokens")
     print(f"saved: {place} ({kind}, {made.vocab_size:,} tokens)")
-    print(f"try:   headway tokenizer show {place} {source}")
+    print(f'try:   headway tokenizer show {place} "Some text to cut"')
 
 
 @app.command()
@@ -132,7 +155,7 @@ def decode(
 
     \b
     Example:
-      headway tokenizer decode my-bpe 84 111 32 98 101
+      headway tokenizer decode my-bpe 51 78
     """
     from headway.errors import InputError
     from headway.tokenizers import load_tokenizer
@@ -140,7 +163,9 @@ def decode(
     loaded = load_tokenizer(tokenizer)
     for line in _lines([" ".join(ids)] if ids else None):
         numbers = []
-        for word in line.replace(",", " ").split():
+        if line.startswith("{"):  # what `encode --json` writes
+            line = " ".join(map(str, _ids_of(line)))
+        for word in line.strip("[]").replace(",", " ").split():
             if not word.isdecimal() or int(word) >= loaded.vocab_size:
                 raise InputError(f"{word!r} is no token id: ids are whole numbers from 0 to {loaded.vocab_size - 1}")
             numbers.append(int(word))
@@ -156,7 +181,8 @@ def show(
 ) -> None:
     """Colour the pieces of a text, and compare tokenizers on it.
 
-    The last argument is the text: a file, a built-in corpus, or the words themselves. Characters per token say how
+    The last argument is the text: a file, a folder, a built-in corpus, - for stdin, or the words themselves; without
+    one, a word tokenizer shows its most frequent words. Characters per token say how
     short texts become; fertility is tokens per word; what a vocabulary costs is its size times the model's width.
 
     \b
@@ -164,44 +190,62 @@ def show(
       headway tokenizer show my-bpe "To be, or not to be"
       headway tokenizer show my-bpe my-words pydocs --lines 3
     """
-    from headway.tokenizers import load_tokenizer
+    from headway.tokenizers.load import load_tokenizer, tokenizer_file
 
     if lines < 0:
         raise typer.BadParameter(f"{lines}: at least 0", param_hint="--lines")
     *names, last = tokenizers
-    if not names:
-        names, last = [last], ""
-    text = _text_of(last)
+    if not names or (Path(last).is_dir() and tokenizer_file(Path(last))):
+        names, texts = [*names, last], []
+    else:
+        texts = _texts_of(last)
     loaded = {name: load_tokenizer(name) for name in names}
+    sample = "\n".join(islice((line for text in texts for line in text.splitlines()), lines))
     if json:
-        print_json([{"tokenizer": name, **_facts(t), **_measures(t, text)} for name, t in loaded.items()])
+        found = []
+        for name, tokenizer in loaded.items():
+            pieces = [sample[start:end] for start, end in tokenizer.encode_with_offsets(sample).offsets]
+            found.append({"tokenizer": name, **_facts(tokenizer), **_measures(tokenizer, texts), "pieces": pieces})
+        print_json(found)
         return
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    sample = "\n".join(text.splitlines()[:lines])
     for name, tokenizer in loaded.items():
         console.print(f"{name}: {tokenizer.kind}, {tokenizer.vocab_size:,} tokens", style="bold")
         if tokenizer.special_ids:
             console.print("special: " + ", ".join(f"{t} {i}" for t, i in tokenizer.special_ids.items()), markup=False)
-        if tokenizer.counts and not text:
+        if tokenizer.counts and not texts:
             for token, n in list(tokenizer.counts.items())[:20]:
                 console.print(f"{n:>10,}  {token!r}", markup=False)
         if sample:
             console.print(_coloured(tokenizer, sample, console.is_terminal))
             console.print()
-    if text:
+    if texts:
         width = max(map(len, [*names, "tokenizer"]))
         print(
             f"{'tokenizer':{width}} {'vocabulary':>10} {'tokens':>10} {'chars/token':>12} {'fertility':>10} "
             f"{'unknown':>8}"
         )
         for name, tokenizer in loaded.items():
-            m = _measures(tokenizer, text)
+            m = _measures(tokenizer, texts)
             print(
                 f"{name:{width}} {tokenizer.vocab_size:>10,} {m['tokens']:>10,} {m['characters_per_token']:>12.2f} "
                 f"{m['fertility']:>10.2f} {m['unknown']:>8,}"
             )
+
+
+def _ids_of(line: str) -> list[Any]:
+    import msgspec
+
+    from headway.errors import InputError
+
+    try:
+        return list(msgspec.json.decode(line)["ids"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise InputError(
+            f"{line:.60} is not JSON with a list of ids, as `headway tokenizer encode --json` writes"
+        ) from None
 
 
 def _coloured(tokenizer: "Tokenizer", text: str, in_colour: bool) -> Any:
@@ -236,33 +280,35 @@ def _facts(tokenizer: "Tokenizer") -> dict[str, Any]:
     return {"model": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "special": tokenizer.special_ids}
 
 
-def _measures(tokenizer: "Tokenizer", text: str) -> dict[str, Any]:
-    """How a tokenizer does on a text. Words, for fertility, are what stands between spaces (Rust et al. 2021, §3.1)."""
-    ids = tokenizer.encode(text)
-    n_words, unknown = len(text.split()), tokenizer.unk_id
+def _measures(tokenizer: "Tokenizer", texts: list[str]) -> dict[str, Any]:
+    """How a tokenizer does on texts. Words, for fertility, are what stands between spaces (Rust et al. 2021, §3.1)."""
+    ids = [id for row in tokenizer.encode_batch(texts) for id in row]
+    n_chars, n_bytes = sum(map(len, texts)), sum(len(text.encode()) for text in texts)
+    n_words, unknown = sum(len(text.split()) for text in texts), tokenizer.unk_id
     return {
-        "characters": len(text),
-        "bytes": len(text.encode()),
+        "characters": n_chars,
+        "bytes": n_bytes,
         "words": n_words,
         "tokens": len(ids),
-        "characters_per_token": len(text) / len(ids) if ids else 0.0,
-        "bytes_per_token": len(text.encode()) / len(ids) if ids else 0.0,
+        "characters_per_token": n_chars / len(ids) if ids else 0.0,
+        "bytes_per_token": n_bytes / len(ids) if ids else 0.0,
         "fertility": len(ids) / n_words if n_words else 0.0,
         "distinct_tokens": len(set(ids)),
         "unknown": sum(id == unknown for id in ids) if unknown is not None else 0,
     }
 
 
-def _text_of(argument: str) -> str:
+def _texts_of(argument: str) -> list[str]:
+    """A source of data where the argument names one, or looks as if it meant to; else the words themselves."""
     from headway.data import CORPORA, open_source
+    from headway.data.formats import decode_text
 
     if argument == "-":
-        from headway.data.formats import decode_text
-
-        return decode_text(sys.stdin.buffer.read(), "stdin")
-    if argument in CORPORA or Path(argument).is_file():
-        return "".join(open_source(argument).texts())
-    return argument
+        return [decode_text(sys.stdin.buffer.read(), "stdin")]
+    names_a_file = re.fullmatch(r"\S*[/\\]\S*|\S+\.\w{1,8}", argument) is not None
+    if argument in CORPORA or Path(argument).exists() or names_a_file:
+        return list(open_source(argument).texts())
+    return [argument] if argument else []
 
 
 def _lines(texts: list[str] | None) -> Iterator[str]:

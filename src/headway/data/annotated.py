@@ -140,9 +140,9 @@ class TaggedWords:
 class Spans:
     """Questions with their contexts: [CLS] question [SEP] context [SEP], and where the answer is.
 
-    A context that is too long becomes several rows that overlap by `overlap` tokens; in those that do not hold the
-    whole answer the context does not say (Devlin et al. 2019, §4.2-4.3). `places` says, for reading answers off, which
-    question a row belongs to and which characters of the context each of its tokens stands for.
+    A context that is too long becomes several rows that overlap by `overlap` tokens, or by half where that is less; in
+    those that do not hold the whole answer the context does not say (Devlin et al. 2019, §4.2-4.3). `places` says, for
+    reading answers off, which question a row belongs to and which characters of the context each token stands for.
     """
 
     def __init__(self, records: Iterable[Question], tokenizer: Tokenizer, context: int, *, overlap: int = 128):
@@ -157,7 +157,7 @@ class Spans:
             question = tokenizer.encode(record.question)[: most // 2]
             text = tokenizer.encode_with_offsets(record.context)
             room = most - len(question)
-            step = max(1, room - overlap)
+            step = max(1, room - min(overlap, room // 2))
             first = len(tokenizer.frame(question)[0])
             for begin in range(0, max(1, len(text.ids) - (room - step)), step):
                 offsets = text.offsets[begin : begin + room]
@@ -195,7 +195,8 @@ def _span(record: Question, offsets: list[tuple[int, int]], first: int) -> tuple
     if not record.answers:
         return 0, 0
     answer = record.answers[0]
-    begin, end = answer.start, answer.start + len(answer.text)
+    begin = answer.start + len(answer.text) - len(answer.text.lstrip())  # spaces at its ends are in no token of some
+    end = begin + len(answer.text.strip())
     inside = [i for i, (start, stop) in enumerate(offsets) if start < end and stop > begin]
     if not inside or offsets[inside[0]][0] > begin or offsets[inside[-1]][1] < end:
         return 0, 0

@@ -7,10 +7,10 @@ whose name ends in `.gz` are read through gzip.
 import codecs
 import csv
 import gzip
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -63,6 +63,9 @@ class Reading:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{name}={value!r} is not one of {', '.join(allowed)}." + suggest(value, allowed))
+        for name in ("text", "label"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"{name}='' names no column")
         if self.separator == "":
             raise ConfigError("separator='' separates nothing; give the text between documents, such as '\\n\\n'")
         if self.pairs is not None:
@@ -85,6 +88,10 @@ def format_of(file: str | Path) -> Format:
 
 def kind_of(format: Format, how: Reading) -> Kind:
     """What kind of records a file of this format gives."""
+    if how.separator is not None and format != "text":
+        raise ConfigError(f"separator={how.separator!r} is for text files; {format} files have records of their own")
+    if how.scheme != "bio" and format != "conll":
+        raise ConfigError(f"scheme={how.scheme!r} is for token-tag files, and this is {format}")
     if format in ("conll", "squad", "text"):
         for name in ("text", "pairs", "label"):
             if getattr(how, name) is not None:
@@ -94,19 +101,26 @@ def kind_of(format: Format, how: Reading) -> Kind:
 
 
 def read(file: Path, format: Format, how: Reading) -> Iterator[Record]:
-    try:
+    with readable(str(file)):
         yield from READERS[format](file, how)
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """What the system says of a file that cannot be read, as an error of ours."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{name} is damaged: {error}") from None
     except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{file} is damaged: {error}") from None
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 # ── bytes and lines ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def open_bytes(file: Path) -> IO[bytes]:
-    return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")  # type: ignore[return-value]
+    return gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb")  # type: ignore[return-value]
 
 
 def decode_text(data: bytes, name: str, errors: str = "strict", offset: int = 0) -> str:
@@ -115,20 +129,30 @@ def decode_text(data: bytes, name: str, errors: str = "strict", offset: int = 0)
         return data.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{name} is not UTF-8: byte 0x{data[error.start]:02x} at offset {offset + error.start:,}; convert it "
-            f"first, such as: iconv -f latin1 -t utf-8 {name} > converted.txt, or read it with --errors replace "
-            f"(data.errors=replace), which puts � for each wrong byte"
+            f"{name} is not UTF-8: byte 0x{data[error.start]:02x} at offset {offset + error.start:,}; "
+            + _way_out(data, name)
         ) from None
+
+
+def _way_out(data: bytes, name: str) -> str:
+    """What to do about bytes that are not UTF-8, by what they look like."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return f"it begins as UTF-16 does; convert it first: iconv -f utf-16 -t utf-8 {name} > converted.txt"
+    if b"\0" in data[:4096]:
+        return "it looks like a binary file, not text"
+    if name == "stdin":
+        return "convert it first, such as by: iconv -f latin1 -t utf-8"
+    return (
+        f"convert it first, such as: iconv -f latin1 -t utf-8 {name} > converted.txt, or read it with --errors replace "
+        f"(data.errors=replace), which puts � for each wrong byte"
+    )
 
 
 def read_text(file: str | Path, errors: str = "strict") -> str:
     """A UTF-8 file as it is, line ends included."""
-    try:
-        with open_bytes(Path(file)) as opened:
-            begin = skip_mark(opened)
-            return decode_text(opened.read(), str(file), errors, begin)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    with readable(str(file)), open_bytes(Path(file)) as opened:
+        begin = skip_mark(opened)
+        return decode_text(opened.read(), str(file), errors, begin)
 
 
 def lines(file: Path, errors: str = "strict") -> Iterator[str]:
@@ -162,14 +186,17 @@ def read_documents(file: Path, how: Reading) -> Iterator[str]:
 
 
 def _separated(opened: IO[bytes], separator: bytes) -> Iterator[tuple[bytes, int]]:
-    buffer, offset = b"", 0
+    buffer, offset, searched = bytearray(), 0, 0
     while chunk := opened.read(BLOCK):
         buffer += chunk
-        *whole, buffer = buffer.split(separator)
-        for data in whole:
-            yield data, offset
-            offset += len(data) + len(separator)
-    yield buffer, offset
+        begin = 0
+        while (end := buffer.find(separator, max(begin, searched))) >= 0:
+            yield bytes(buffer[begin:end]), offset + begin
+            begin = end + len(separator)
+        del buffer[:begin]
+        offset += begin
+        searched = max(0, len(buffer) - len(separator) + 1)  # what is before cannot begin a separator
+    yield bytes(buffer), offset
 
 
 def _blocks(opened: IO[bytes]) -> Iterator[tuple[bytes, int]]:
@@ -214,20 +241,33 @@ def read_table(rows: Iterable[Row], file: Path, how: Reading) -> Iterator[Record
     else:
         header = list(first[1])
         rows = chain([first], rows)
-    wanted = [*how.pair_columns()] if how.pairs else [how.text or _text_column(header, file, how)]
+    wanted = (
+        [*how.pair_columns()]
+        if how.pairs
+        else [how.text or _text_column(header, file, how, isinstance(first[1], dict))]
+    )
     wanted += [how.label] if how.label else []
     for name in wanted:
         if name not in header:
             there = f" There are: {', '.join(map(repr, header[:20]))}"
             raise DataError(f"{file}: there is no column {name!r}." + suggest(name, header) + there)
+    if len(set(wanted)) < len(wanted):
+        raise ConfigError(f"one column is asked for twice: {', '.join(wanted)}")
     places = [header.index(name) for name in wanted]
     for where, row in rows:
+        if isinstance(row, list) and len(row) != len(header):
+            raise DataError(
+                f"{file}, {where} has {len(row)} columns, but the first row has {len(header)}: {', '.join(row)!r:.60}"
+            )
         values = []
         for name, place in zip(wanted, places, strict=True):
             value = row.get(name) if isinstance(row, dict) else (row[place] if place < len(row) else None)
+            if value is None and name in row:
+                raise DataError(f"{file}, {where}: column {name!r} is null; leave such rows out, or put an empty text")
             if value is None:
-                found = f"{len(row)} columns" if isinstance(row, list) else f"the columns {', '.join(row)}"
-                raise DataError(f"{file}, {where}: there is no column {name!r}; this row has {found}")
+                raise DataError(f"{file}, {where}: there is no column {name!r}; this row has {', '.join(row)}")
+            if name == how.label and value == "":
+                raise DataError(f"{file}, {where}: the label is empty; every text needs one")
             if not isinstance(value, str):
                 if name != how.label:
                     raise DataError(f"{file}, {where}: column {name!r} holds {value!r:.40}, which is not text")
@@ -246,12 +286,12 @@ def _header(first: Row, rows: Iterator[Row], how: Reading) -> tuple[list[str], I
     return [cell.strip() for cell in cells], rows
 
 
-def _text_column(header: list[str], file: Path, how: Reading) -> str:
+def _text_column(header: list[str], file: Path, how: Reading, has_names: bool) -> str:
     for name in TEXT_COLUMNS:
         if name in header:
             return name
     rest = [name for name in header if name != how.label]
-    if len(rest) == 1:
+    if len(rest) == 1 and has_names:
         return rest[0]
     raise DataError(
         f"{file}: which column is the text? There are: {', '.join(map(repr, header))}. Name one (--text, data.text), "
@@ -279,9 +319,10 @@ def read_csv(file: Path, how: Reading) -> Iterator[Record]:
     def rows() -> Iterator[Row]:
         csv.field_size_limit(1 << 30)
         rest = lines(file, how.errors)
-        first = next(rest, "")
-        delimiter = ";" if ";" in first and "," not in first else ","  # as spreadsheets write it in half of Europe
-        reader = csv.reader((f"{line}\n" for line in chain([first], rest)), strict=True, delimiter=delimiter)
+        first = next((line for line in rest if line), "")
+        reader = csv.reader(
+            (f"{line}\n" for line in chain([first], rest)), strict=True, delimiter=_delimiter(first, how)
+        )
         while True:
             try:
                 row = next(reader, None)
@@ -293,6 +334,14 @@ def read_csv(file: Path, how: Reading) -> Iterator[Record]:
                 yield f"line {reader.line_num}", row
 
     return read_table(rows(), file, how)
+
+
+def _delimiter(header: str, how: Reading) -> str:
+    """A comma; or a semicolon, as spreadsheets write in half of Europe, where that gives the columns asked for."""
+    asked = set(how.pair_columns() if how.pairs else filter(None, (how.text, how.label)))
+    names = {cell.strip() for row in csv.reader([header], delimiter=";") for cell in row}
+    found = asked <= names if asked else bool(names & set(TEXT_COLUMNS))
+    return ";" if found and len(names) > 1 else ","
 
 
 def read_tsv(file: Path, how: Reading) -> Iterator[Record]:
@@ -341,7 +390,7 @@ def read_conll(file: Path, how: Reading) -> Iterator[Record]:
         tags.clear()
 
     for number, line in enumerate(lines(file, how.errors), start=1):
-        cells = line.split("\t") if "\t" in line else line.split()
+        cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         if not line.strip():
             yield from sentence()
             begin = number + 1
@@ -383,9 +432,8 @@ def check_tags(tags: list[str], scheme: str, where: str = "tag ", begin: int = 1
 def read_squad(file: Path, how: Reading) -> Iterator[Record]:
     """Question answering as SQuAD writes it: articles, paragraphs, questions, answers with their place."""
     try:
-        document = json.loads(read_text(file, how.errors))
-        articles = document["data"]
-        for article in articles:
+        document = msgspec.json.decode(read_text(file, how.errors))
+        for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 context = paragraph["context"]
                 for question in paragraph["qas"]:
@@ -397,11 +445,11 @@ def read_squad(file: Path, how: Reading) -> Iterator[Record]:
                                 f"context at character {answer.start}"
                             )
                     yield Question(str(question["id"]), question["question"], context, tuple(answers))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{file} is not JSON: {error}; for a JSON object a line, name it .jsonl") from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except msgspec.DecodeError as error:
+        raise DataError(f"{file} is not JSON: {error}; for a JSON object a line, use --format jsonl") from None
+    except (KeyError, TypeError, AttributeError):
         raise DataError(
-            f"{file} is not laid out as SQuAD is (data → paragraphs → context, qas): {error!r}; "
+            f'{file} is not laid out as SQuAD is: {{"data": [{{"paragraphs": [{{"context": …, "qas": […]}}]}}]}}; '
             f"records of another sort can be given as JSON lines (.jsonl)"
         ) from None
 
@@ -419,6 +467,11 @@ READERS: dict[str, Callable[[Path, Reading], Iterator[Record]]] = {
 
 def read_parallel(source: Path, target: Path, how: Reading) -> Iterator[Pair]:
     """Two files, a sentence a line, line by line translations of each other."""
+    with readable(f"{source} or {target}"):
+        yield from _read_parallel(source, target, how)
+
+
+def _read_parallel(source: Path, target: Path, how: Reading) -> Iterator[Pair]:
     ours, theirs = lines(source, how.errors), lines(target, how.errors)
     number = 0
     while True:

@@ -11,8 +11,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Literal
+from typing import Literal, TypeVar
 
 Kind = Literal["text", "pairs", "labelled", "tagged", "questions"]
 LINES = 100  # pairs in one document, where pairs are read as text
@@ -84,29 +83,36 @@ def key_of(record: Record) -> str:
 
 
 def documents_of(records: Iterable[Record]) -> Iterator[str]:
-    """Records as a language model reads them: pairs and labelled texts a line each, questions by their contexts."""
-    lines: list[str] = []
-    last_context = None
-    for record in records:
+    """Records as a language model reads them: pairs, labels and tags as lines, questions by their contexts."""
+    return (document for _, document in grouped(("", record) for record in records))
+
+
+PartName = TypeVar("PartName", bound=str)
+
+
+def grouped(dealt: Iterable[tuple[PartName, Record]]) -> Iterator[tuple[PartName, str]]:
+    """The same for records of several parts, each with documents of its own."""
+    lines: dict[PartName, list[str]] = {}
+    last_context: dict[PartName, str] = {}
+    for part, record in dealt:
         match record:
             case str():
-                yield record
+                yield part, record
+                continue
             case Question():
-                if record.context != last_context:
-                    yield record.context
-                last_context = record.context
+                if record.context != last_context.get(part):
+                    yield part, record.context
+                last_context[part] = record.context
+                continue
             case Tagged():
-                lines.append(" ".join(record.words) + "\n")
+                line = " ".join(record.words)
             case Labelled():
-                lines.append(f"{record.text}\t{record.label}\n")
+                line = f"{record.text}\t{record.label}"
             case Pair():
-                lines.append(f"{record.source}\t{record.target}\n")
-        if len(lines) == LINES:
-            yield "".join(lines)
-            lines = []
-    if lines:
-        yield "".join(lines)
-
-
-def first(records: Iterable[Record], n: int) -> list[Record]:
-    return list(islice(records, n))
+                line = f"{record.source}\t{record.target}"
+        some = lines.setdefault(part, [])
+        some.append(f"{line}\n")
+        if len(some) == LINES:
+            yield part, "".join(some)
+            lines[part] = []
+    yield from ((part, "".join(some)) for part, some in lines.items() if some)

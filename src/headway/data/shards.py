@@ -10,10 +10,12 @@ there. So whatever is called KEY is complete; killed half-way, the next run goes
 a shard depends on the documents alone, not on how many workers there were or how often they were killed.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,13 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.config import DataConfig
+from headway.data.records import grouped
 from headway.data.sources import Source, open_source
-from headway.data.splits import PARTS, Plan, Scan, Shares, make_plan, scan, shares_of, sources_of
+from headway.data.splits import PARTS, Plan, Scan, Scanned, Shares, make_plan, shares_of, sources_of
 from headway.errors import DataError, InputError
 from headway.files import flush, write_text
 from headway.tokenizers import Tokenizer
 
-VERSION = 1  # of what is written
+VERSION = 2  # of what is written
 SHARD = 8 << 20  # characters of text in a shard
 SOME = 1000  # documents encoded at a time
 
@@ -116,7 +119,7 @@ class Tokens:
     @cached_property
     def document_ends(self) -> NDArray[np.int64]:
         """One past the last token of each document."""
-        bases = [0, *self.ends[:-1].tolist()]
+        bases = self.ends - [len(shard["tokens"]) for shard in self.shards]
         found = [shard["ends"] + base for shard, base in zip(self.shards, bases, strict=True)]
         return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
@@ -158,9 +161,7 @@ def open_prepared(path: str | Path) -> Prepared:
 
 def read_shard(file: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a safetensors file, mapped: an 8-byte length, a JSON header, then the numbers."""
-    with open(file, "rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
-        header = json.loads(opened.read(size))
+    size, header = _header(file)
     found: dict[str, NDArray[Any]] = {}
     for name, entry in header.items():
         if name != "__metadata__":
@@ -169,6 +170,17 @@ def read_shard(file: Path) -> dict[str, NDArray[Any]]:
             mapped = np.memmap(file, dtype=dtype, mode="r", offset=begin, shape=shape)
             found[name] = mapped.view(np.ndarray)  # a plain array over the same pages: its slices cost a third
     return found
+
+
+def shard_digest(file: Path) -> str:
+    """A hash of the documents a shard was made from."""
+    return _header(file)[1].get("__metadata__", {}).get("digest", "")
+
+
+def _header(file: Path) -> tuple[int, dict[str, Any]]:
+    with open(file, "rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        return size, json.loads(opened.read(size))
 
 
 # ── preparing ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -202,12 +214,14 @@ def prepare(
         place.parent.mkdir(parents=True, exist_ok=True)
         with _alone(place.with_suffix(".lock")):
             if not (place / "meta.json").is_file():  # someone else may have made it while we waited
+                shutil.rmtree(place, ignore_errors=True)  # without it, whatever is there is not ours to trust
                 _make(place, source, plan, found, tokenizer, workers or os.cpu_count() or 1, report, shard)
     except OSError as error:
+        room = f"; about {found.n_bytes / 2e6:,.0f} MB are needed" if error.errno == errno.ENOSPC else ""
         raise DataError(
-            f"tokens cannot be written under {folder}: {error.strerror or error} ({error.filename or place}); about "
-            f"{found.n_bytes / 2e6:,.0f} MB are needed. Make room, or choose another place with HEADWAY_CACHE or "
-            f"--cache; shards that are whole are kept, and the next attempt goes on from there"
+            f"tokens cannot be written under {folder}: {error.strerror or error} ({error.filename or place}){room}. "
+            f"Make room, or choose another place with HEADWAY_CACHE or --cache; shards that are whole are kept, and "
+            f"the next attempt goes on from there"
         ) from None
     return open_prepared(place)
 
@@ -223,26 +237,21 @@ def prepare_recipe(
     ]
 
 
-def _scan(source: Source, shares: Shares, folder: Path, report: Report) -> Scan:
-    """Read the documents once; remembered as long as the files do not change."""
+def _scan(source: Source, shares: Shares, folder: Path, report: Report) -> Scanned:
+    """Read the records once; remembered as long as the files do not change."""
     memo = None
     if source.files:
         identity = json.dumps([VERSION, source.identity, asdict(shares)], sort_keys=True)
         memo = folder / "scans" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
         try:
-            return Scan(**json.loads(memo.read_text(encoding="utf-8")))
+            return Scanned(**json.loads(memo.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             pass
-    done = 0
-
-    def counted() -> Iterator[str]:
-        nonlocal done
-        for document in source.documents():
-            done += len(document)
-            report(Progress("reading", done, None))
-            yield document
-
-    found = scan(counted(), shares)
+    watched = Scan(shares)
+    for record in source.records():
+        watched.add(record)
+        report(Progress("reading", watched.n_bytes, None))
+    found = watched.result()
     if memo is not None:
         try:
             memo.parent.mkdir(parents=True, exist_ok=True)
@@ -291,7 +300,7 @@ def _make(
     place: Path,
     source: Source,
     plan: Plan,
-    found: Scan,
+    found: Scanned,
     tokenizer: Tokenizer,
     workers: int,
     report: Report,
@@ -301,6 +310,7 @@ def _make(
     aside.mkdir(exist_ok=True)
     for file in aside.glob("*.tmp"):
         file.unlink()  # of a run that was killed
+    again = Scan(plan.shares)  # the second reading must say what the first did
     names: dict[str, list[str]] = {part: [] for part in PARTS}
     tokens = dict.fromkeys(PARTS, 0)
     done = 0
@@ -316,7 +326,7 @@ def _make(
     with ThreadPoolExecutor(workers) as pool:
         waiting: list[tuple[_Batch, Future[tuple[int, int]]]] = []
         try:
-            for batch in _batches(plan.deal(source.documents()), shard):
+            for batch in _batches(grouped(plan.deal(again.watch(source.records()))), shard):
                 names[batch.part].append(batch.name)
                 future = pool.submit(_encode_shard, aside / batch.name, batch.documents, batch.number == 0, tokenizer)
                 waiting.append((batch, future))
@@ -327,6 +337,9 @@ def _make(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+    if again.digest != found.digest:
+        shutil.rmtree(aside)
+        raise DataError(f"{source.name} changed while it was read: run this again when nothing writes to it")
     if sum(tokens.values()) == 0:
         raise DataError(f"{source.name} gives no tokens")
     meta = {
@@ -335,7 +348,7 @@ def _make(
         "digest": found.digest,
         "tokenizer": tokenizer.fingerprint(),
         "vocab_size": tokenizer.vocab_size,
-        "documents": found.n_documents,
+        "records": found.n_records,
         "bytes": found.n_bytes,
         "shares": asdict(plan.shares),
         "split": "hash" if plan.cuts is None else "tail",
@@ -354,7 +367,10 @@ def _make(
 
 def _encode_shard(file: Path, documents: list[str], is_first: bool, tokenizer: Tokenizer) -> tuple[int, int]:
     """Encode documents into a shard, unless it is there; tokens and bytes in it."""
-    if file.is_file():
+    content = hashlib.sha256()
+    for document in documents:
+        content.update(hashlib.sha256(document.encode()).digest())
+    if file.is_file() and shard_digest(file) == content.hexdigest():
         found = read_shard(file)
         return len(found["tokens"]), int(found["bytes"].sum())
     dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
@@ -370,17 +386,17 @@ def _encode_shard(file: Path, documents: list[str], is_first: bool, tokenizer: T
         "ends": np.cumsum([len(piece) for piece in pieces], dtype=np.int64),
         "bytes": np.array(n_bytes, dtype=np.int64),
     }
-    _write_shard(file, arrays)
+    _write_shard(file, arrays, content.hexdigest())
     return len(arrays["tokens"]), sum(n_bytes)
 
 
-def _write_shard(file: Path, arrays: dict[str, NDArray[Any]]) -> None:
+def _write_shard(file: Path, arrays: dict[str, NDArray[Any]], digest: str) -> None:
     from safetensors.numpy import save
 
     aside = file.with_suffix(".tmp")
     try:
         with open(aside, "wb") as opened:
-            opened.write(save(arrays))
+            opened.write(save(arrays, {"digest": digest}))
             opened.flush()
             os.fsync(opened.fileno())
         aside.rename(file)

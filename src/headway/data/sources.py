@@ -42,7 +42,9 @@ class Source:
     @property
     def identity(self) -> list[Any]:
         """What tells this source from another without reading it; changes when a file is written to."""
-        stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in self.files]
+        found = [(str(file), file.stat()) for file in self.files]
+        # The time of the last change of status too: a copy may keep the time of writing, and the size.
+        stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
         return [self.name if not self.files else "", self.kind, asdict(self.how), stats]
 
     def records(self) -> Iterator[Record]:
@@ -113,13 +115,14 @@ def open_source(
 
 
 def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> Source:
-    for name in ("text", "pairs", "label"):
-        if getattr(how, name) is not None:
-            raise ConfigError(f"{name}={getattr(how, name)!r} names a column, but two parallel files have none")
+    changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name) and name != "errors"]
+    if changed:
+        raise ConfigError(f"{', '.join(changed)}: two parallel files are lines of text, and read in one way only")
     ours, theirs = Path(locate(path, root)), Path(locate(target_path, root))
     for file in (ours, theirs):
         if not file.is_file():
-            raise DataError(f"no file {file}: pairs are two files, a sentence a line")
+            what = "is no ordinary file" if file.exists() else "is not there"
+            raise DataError(f"{file} {what}: pairs are two files, a sentence a line")
     return Source(f"{path} + {target_path}", "pairs", lambda: read_parallel(ours, theirs, how), [ours, theirs], how)
 
 
@@ -133,13 +136,14 @@ def locate(path: str, root: str | None = None) -> str:
 
 def find_files(path: str, root: str | None = None) -> list[Path]:
     """A file; the data files of a folder at any depth, of a glob or of a dataset of the hub, in order of name."""
+    if not path:
+        raise DataError(f"'' names no data; give a file, a folder, or a built-in corpus ({', '.join(CORPORA)})")
     place = hub.fetch(path) if path.startswith(hub.PREFIX) else Path(locate(path, root))
     if place.is_file():
         return [place]
     if place.is_dir():
         endings = tuple(ending + more for ending in ENDINGS for more in ("", ".gz"))
-        visible = (f for f in place.rglob("*") if not any(part.startswith(".") for part in f.relative_to(place).parts))
-        files = sorted(f for f in visible if f.is_file() and f.name.lower().endswith(endings))
+        files = sorted(f for f in _visible(place) if f.is_file() and f.name.lower().endswith(endings))
         if not files:
             raise DataError(
                 f"{place} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as '{place}/**/*.md'"
@@ -147,11 +151,25 @@ def find_files(path: str, root: str | None = None) -> list[Path]:
         return files
     files = sorted(Path(f) for f in glob.glob(str(place), recursive=True) if Path(f).is_file())
     if not files:
+        if place.exists():
+            raise DataError(f"{place} is no ordinary file, and data is read more than once: save it to a file first")
+        what = "no file fits the glob" if glob.has_magic(path) else "no text at"
         raise DataError(
-            f"no text at {place}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
+            f"{what} {place}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
             + suggest(path, CORPORA)
         )
     return files
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """All files below a folder but hidden ones; a folder that cannot be read is an error, not an empty one."""
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}")
+
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place) / name for name in names if not name.startswith("."))
 
 
 def _one_format(path: str, files: list[Path]) -> tuple[list[Path], Format]:
@@ -161,5 +179,8 @@ def _one_format(path: str, files: list[Path]) -> tuple[list[Path], Format]:
         formats[format_of(file)] = formats.get(format_of(file), 0) + 1
     if len(formats) > 1:
         counted = ", ".join(f"{n} {format}" for format, n in formats.items())
-        raise DataError(f"{path} holds files of several formats ({counted}); name one kind, such as '{path}/**/*.txt'")
+        raise DataError(
+            f"{path} holds files of several formats ({counted}); name those of one kind by a glob, such as "
+            f"'{Path(path) / '**' if Path(path).is_dir() else Path(path).parent}/*.txt'"
+        )
     return files, next(iter(formats))

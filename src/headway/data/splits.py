@@ -1,7 +1,8 @@
 """What is learned from and what is held out: the same on every machine and in every run.
 
-Documents are dealt by a hash of their content, so that adding one never moves another. A corpus of few documents holds
-out its end instead: … train | test | valid. Where the data came with parts of its own, those are used (`valid_path`).
+Documents are dealt by a hash of their content, so that adding one never moves another; pairs by their source and
+questions by their context. A corpus of few documents holds out its end instead: … train | test | valid. Where the data
+came with parts of its own, those are used (`valid_path`).
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from headway.config import DataConfig
-from headway.data.records import Record, key_of
+from headway.data.records import Record, documents_of, grouped, key_of, texts_of
 from headway.data.sources import Source, locate, open_source
 from headway.errors import DataError
 
@@ -51,72 +52,98 @@ class Shares:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which text goes where: by hash, or by two cuts through all the text, in characters."""
+    """What goes where: by hash; or by two cuts, in characters through all the text, or in records."""
 
     shares: Shares
     cuts: tuple[int, int] | None = None  # end of train, end of test
 
-    def deal(self, documents: Iterable[str]) -> Iterator[tuple[Part, str]]:
-        if self.cuts is None:
-            for document in documents:
-                yield self.shares.part(digest_of(document)), document
-            return
+    def deal(self, records: Iterable[Record]) -> Iterator[tuple[Part, Record]]:
         place = 0
-        for document in documents:
-            a, b = (min(max(cut - place, 0), len(document)) for cut in self.cuts)
-            pieces: list[tuple[Part, str]] = [("train", document[:a]), ("test", document[a:b]), ("valid", document[b:])]
-            for part, piece in pieces:
-                if piece:
-                    yield part, piece
-            place += len(document)
+        for record in records:
+            if self.cuts is None:
+                yield self.shares.part(digest_of(key_of(record))), record
+            elif isinstance(record, str):  # running text may be cut in two
+                a, b = (min(max(cut - place, 0), len(record)) for cut in self.cuts)
+                pieces: list[tuple[Part, str]] = [("train", record[:a]), ("test", record[a:b]), ("valid", record[b:])]
+                yield from (piece for piece in pieces if piece[1])
+                place += len(record)
+            else:
+                yield ("train" if place < self.cuts[0] else "test" if place < self.cuts[1] else "valid"), record
+                place += 1
+
+
+class Scan:
+    """What one reading of a source tells; fed record by record."""
+
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+        self.n_records = self.n_units = self.n_bytes = 0  # units: characters of running text, or records
+        self.parts = dict.fromkeys(PARTS, 0)  # records that a split by hash gives each part
+        self._digest = hashlib.sha256()
+
+    def add(self, record: Record) -> None:
+        digest = digest_of(record if isinstance(record, str) else repr(record))
+        self._digest.update(digest)
+        self.n_records += 1
+        self.n_units += len(record) if isinstance(record, str) else 1
+        self.n_bytes += sum(len(text.encode()) for text in texts_of(record))
+        self.parts[self.shares.part(digest if isinstance(record, str) else digest_of(key_of(record)))] += 1
+
+    @property
+    def digest(self) -> str:
+        """Of all the content, in order."""
+        return self._digest.hexdigest()
+
+    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The same records, added as they pass."""
+        for record in records:
+            self.add(record)
+            yield record
+
+    def result(self) -> "Scanned":
+        return Scanned(self.n_records, self.n_units, self.n_bytes, self.digest, dict(self.parts))
 
 
 @dataclass(frozen=True)
-class Scan:
-    """What one reading of the documents tells."""
-
-    n_documents: int
-    n_chars: int
+class Scanned:
+    n_records: int
+    n_units: int
     n_bytes: int
-    digest: str  # of all the content, in order
-    parts: dict[str, int]  # documents that a split by hash gives each part
+    digest: str
+    parts: dict[str, int]
 
 
-def scan(documents: Iterable[str], shares: Shares) -> Scan:
-    n_documents = n_chars = n_bytes = 0
-    parts = dict.fromkeys(PARTS, 0)
-    everything = hashlib.sha256()
-    for document in documents:
-        data = document.encode()
-        digest = hashlib.sha256(data).digest()
-        everything.update(digest)
-        n_documents += 1
-        n_chars += len(document)
-        n_bytes += len(data)
-        parts[shares.part(digest)] += 1
-    return Scan(n_documents, n_chars, n_bytes, everything.hexdigest(), parts)
+def scan(records: Iterable[Record], shares: Shares) -> Scanned:
+    found = Scan(shares)
+    for record in records:
+        found.add(record)
+    return found.result()
 
 
-def make_plan(found: Scan, shares: Shares, name: str) -> Plan:
+def make_plan(found: Scanned, shares: Shares, name: str) -> Plan:
     """By hash where there are documents enough for it, else by cutting off the end."""
     wanted = {"train": 1.0, "valid": shares.valid, "test": shares.test}
-    if shares.split == "hash" or (shares.split == "auto" and found.n_documents >= FEW):
+    if shares.split == "hash" or (shares.split == "auto" and found.n_records >= FEW):
         if all(found.parts[part] for part, share in wanted.items() if share):
             return Plan(shares)
         if shares.split == "hash":
             raise DataError(
-                f"{name}: {found.n_documents} documents are too few to split by hash: {found.parts}; "
-                f"use data.split=tail, or give more"
+                f"{name}: {found.n_records} documents are too few to split by hash: {found.parts}; "
+                f"split off the end instead (split=tail), or give more"
             )
-    n = found.n_chars
+    n = found.n_units
     cuts = round(n * (1 - shares.valid - shares.test)), round(n * (1 - shares.valid))
     sizes = {"train": cuts[0], "test": cuts[1] - cuts[0], "valid": n - cuts[1]}
     if any(not sizes[part] for part, share in wanted.items() if share):
+        shared = f"valid={shares.valid}" + (f", test={shares.test}" if shares.test else "")
         raise DataError(
-            f"{n} characters cannot be split into training and held-out text with "
-            f"data.valid={shares.valid}" + (f", data.test={shares.test}" if shares.test else "") + "; give more text"
+            f"{name} is too short to be split into training and held-out text with {shared}; give more text"
         )
     return Plan(shares, cuts)
+
+
+def plan_of(source: Source, shares: Shares) -> Plan:
+    return make_plan(scan(source.records(), shares), shares, source.name)
 
 
 def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str = "auto") -> Split:
@@ -125,16 +152,14 @@ def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str =
     shares = Shares(valid, test, mode)  # type: ignore[arg-type]
     plan = make_plan(scan(documents, shares), shares, "this text")
     found = Split([], [], [])
-    for part, document in plan.deal(documents):
+    for part, document in grouped(plan.deal(documents)):
         getattr(found, part).append(document)
     return found
 
 
 def split_records(source: Source, shares: Shares, part: Part) -> Iterator[Record]:
-    """The records of a part: pairs, labelled texts and the like are always dealt by hash."""
-    for record in source.records():
-        if shares.part(digest_of(key_of(record))) == part:
-            yield record
+    """The records of a part, whole but for running text."""
+    return (record for where, record in plan_of(source, shares).deal(source.records()) if where == part)
 
 
 # ── what a recipe says ────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,11 +225,8 @@ def read_part(config: DataConfig, part: Part) -> Iterator[str]:
         return own.documents()
     shares = shares_of(config)
 
-    def dealt(source: Source) -> Iterator[str]:
-        plan = make_plan(scan(source.documents(), shares), shares, source.name)
-        return (document for where, document in plan.deal(source.documents()) if where == part)
-
-    return chain.from_iterable(dealt(source) for source, _ in sources_of(config).values())
+    sources = (source for source, _ in sources_of(config).values())
+    return chain.from_iterable(documents_of(split_records(source, shares, part)) for source in sources)
 
 
 def load_split(config: DataConfig) -> Split:

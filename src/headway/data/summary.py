@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from headway.data.records import Labelled, Pair, Question, Record, Tagged, key_of, texts_of
+from headway.data.records import Labelled, Pair, Question, Record, Tagged, texts_of
 from headway.data.sources import Source
 from headway.data.splits import PARTS, Shares, digest_of, make_plan, scan
+from headway.errors import DataError
 from headway.tokenizers import Tokenizer
 
 SOME = 1 << 20  # characters encoded at a time
@@ -53,7 +54,6 @@ def summarize(
     lengths: Counter[int] = Counter()
     labels: Counter[str] = Counter()
     digests: list[int] = []
-    parts = {part: {"records": 0, "bytes": 0} for part in PARTS}
     unknown = tokenizer.unk_id
     for some in _groups(islice(source.records(), limit)):
         texts = [texts_of(record) for record in some]
@@ -72,9 +72,6 @@ def summarize(
                 found.longest = {"number": found.records, "tokens": n_tokens, "bytes": size, "begins": own[0][:60]}
             labels.update(_labels(record))
             digests.append(int.from_bytes(digest_of(repr(record))[:8], "big"))
-            part = parts[shares.part(digest_of(key_of(record)))]
-            part["records"] += 1
-            part["bytes"] += size
             if len(found.samples) < samples:
                 found.samples.append(_sample(record))
             report(size)
@@ -85,9 +82,7 @@ def summarize(
     top = np.argsort(-counts, kind="stable")[:10]
     found.top_tokens = [(_spelled(tokenizer, int(id)), int(counts[id])) for id in top if counts[id]]
     found.labels = dict(labels.most_common())
-    found.split = parts
-    if source.kind == "text":
-        found.split_by, found.split = _text_split(source, shares, limit)
+    found.split_by, found.split = _split(source, shares, limit)
     return found
 
 
@@ -104,14 +99,16 @@ def _groups(records: Iterator[Record]) -> Iterator[list[Record]]:
         yield some
 
 
-def _text_split(source: Source, shares: Shares, limit: int | None) -> tuple[str, dict[str, dict[str, int]]]:
-    """The parts of running text, which may also be split by cutting off its end."""
-    found = scan(islice(source.documents(), limit), shares)
-    plan = make_plan(found, shares, source.name)
+def _split(source: Source, shares: Shares, limit: int | None) -> tuple[str, dict[str, dict[str, int]]]:
+    """How it is split, and the parts; "none" where it is too short for that."""
+    try:
+        plan = make_plan(scan(islice(source.records(), limit), shares), shares, source.name)
+    except DataError:
+        return "none", {}
     parts = {part: {"records": 0, "bytes": 0} for part in PARTS}
-    for part, document in plan.deal(islice(source.documents(), limit)):
+    for part, record in plan.deal(islice(source.records(), limit)):
         parts[part]["records"] += 1
-        parts[part]["bytes"] += len(document.encode())
+        parts[part]["bytes"] += sum(len(text.encode()) for text in texts_of(record))
     return ("hash" if plan.cuts is None else "tail"), parts
 
 

@@ -23,7 +23,8 @@ class Windows:
     "random": each epoch begins at another place, so that windows are cut elsewhere. "sequential": always at the first
     token; with `lanes`, laid out so that row b of a batch goes on where row b of the batch before it ended, as
     truncated backpropagation through time wants it (use an order without shuffling and a batch size of `lanes`).
-    With `documents` a batch also says which document each token belongs to.
+    With `documents` a batch also says which document each token belongs to. A token that is `given`, such as one that
+    begins every document, is no target.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Windows:
         order: Literal["random", "sequential"] = "random",
         lanes: int = 1,
         documents: bool = False,
+        given: int | None = None,
     ):
         if len(tokens) < 2:
             raise DataError(f"{len(tokens)} tokens are too few to learn from: give more text")
@@ -42,7 +44,7 @@ class Windows:
         self.tokens = tokens
         self.context = min(context, len(tokens) - 1)
         self.is_random = order == "random"
-        self.documents = documents
+        self.documents, self.given = documents, given
         room = len(tokens) - 1 - (min(self.context - 1, len(tokens) - 1 - self.context) if self.is_random else 0)
         self.n = room // self.context
         self.lanes = min(lanes, self.n)
@@ -64,7 +66,10 @@ class Windows:
         starts = self.starts(indices, draw)
         rows = torch.from_numpy(self.tokens.windows(starts, self.context + 1))  # (B, T + 1)
         documents = self._documents(starts) if self.documents else None
-        return CausalBatch(rows[:, :-1], rows[:, 1:], None, documents)
+        targets = rows[:, 1:]
+        if self.given is not None:
+            targets = targets.masked_fill(targets == self.given, IGNORE)
+        return CausalBatch(rows[:, :-1], targets, None, documents)
 
     def _documents(self, starts: Indices) -> Tensor:
         """The number of the document each input token belongs to, counted from the first of the row."""
@@ -86,7 +91,7 @@ class Packed:
             raise ConfigError(f"context={context} must be at least 1")
         self.tokens, self.context = tokens, context
         ends = tokens.document_ends
-        begins = np.concatenate([[0], ends[:-1] - (1 if shares_boundary else 0)])
+        begins = np.concatenate([[0], ends[:-1] - (1 if shares_boundary else 0)])[: len(ends)]
         pieces: list[tuple[int, int]] = []  # first and last + 1 token of each piece of a document, targets included
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             pieces += [(at, min(at + context + 1, end)) for at in range(begin, end - 1, context)]
@@ -135,6 +140,11 @@ class Mix:
         if not parts or not total > 0 or any(weight <= 0 for _, weight in parts):
             raise ConfigError(f"the weights of a mix must be positive: {[weight for _, weight in parts]}")
         self.parts = [examples for examples, _ in parts]
+        widths = [getattr(examples, "context", None) for examples in self.parts]
+        if len(set(widths)) > 1:
+            raise DataError(
+                f"rows of a mix have one width, but these have {widths}: a source is shorter than the context"
+            )
         edges = np.rint(np.cumsum([weight / total for _, weight in parts]) * self.BLOCK).astype(np.int64)
         self.shares = np.diff(edges, prepend=0)  # examples of each collection in a block
         if not self.shares.all():
@@ -171,6 +181,8 @@ class Mix:
 
     def collate(self, indices: Indices, draw: Draw) -> CausalBatch:
         parts, epochs, numbers = self.locate(indices, draw)
+        if not len(indices):
+            return self.parts[0].collate(indices, draw)
         batches, order = [], []
         for part, epoch, rows in self._groups(parts, epochs):
             batches.append(self.parts[part].collate(numbers[rows], Draw(draw.seed, epoch)))

@@ -151,8 +151,10 @@ def train(
 
 def batches_of(prepared: list[tuple[Prepared, float]], model: GPT, recipe: Recipe) -> Batches[CausalBatch]:
     """Shuffled windows of the corpus, or of several in the proportions of their weights."""
+    assert model.tokenizer is not None
+    given = None if model.tokenizer.shares_boundary else model.tokenizer.bos_id  # rule 3 of tokenizers/base.py
     parts: list[tuple[Examples[CausalBatch], float]] = [
-        (Windows(corpus.train, model.config.context), weight) for corpus, weight in prepared
+        (Windows(corpus.train, model.config.context, given=given), weight) for corpus, weight in prepared
     ]
     config = recipe.train
     if len(parts) == 1:
