@@ -29,8 +29,8 @@ def home(tmp_path_factory):
     (folder / "squad.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "The cat.", "qas": qas}]}]}))
     (folder / "latin.txt").write_bytes(b"caf\xe9 au lait " * 30)
     (folder / "empty.txt").write_text("")
-    import pyarrow
-    from pyarrow import parquet
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
 
     parquet.write_table(pyarrow.table({"text": [f"row {i}" for i in range(40)]}), folder / "a.parquet")
     (folder / "docs").mkdir()

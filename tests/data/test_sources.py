@@ -82,8 +82,8 @@ def test_tables_of_every_format_say_the_same(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tlabel\n" + "\n".join(f"{t}\t{n}" for t, n in rows) + "\n")
     quoted = ['"Good, very.",1', '"He said ""no""",0', "ünï,1"]
     (tmp_path / "a.csv").write_text("text,label\n" + "\n".join(quoted) + "\n")
-    import pyarrow
-    from pyarrow import parquet
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
 
     table = pyarrow.table({"text": [t for t, _ in rows], "label": [int(n) for _, n in rows]})
     parquet.write_table(table, tmp_path / "a.parquet")

@@ -110,9 +110,28 @@ def test_merges_that_tiktoken_would_read_otherwise_are_refused(why, vocab, merge
     assert tokenizer.encode_batch([text])[0] == backend.encode(text).ids
 
 
+@pytest.mark.parametrize("kind", ["char", "punctuation", "spaces"])
+@given(text=ANY | st.text(alphabet="ab'’_ \n\r\t\x0b\x0c\x1c\x85\u2028\u00a0é.,-", max_size=60))
+@settings(max_examples=400)
+def test_characters_and_words_are_looked_up_with_the_same_ids(kind, text):
+    tokenizer = LOOKED_UP[kind]
+    assert tokenizer._engine(text) == tokenizer._text_backend.encode(text, add_special_tokens=False).ids
+
+
+LOOKED_UP = {"char": tokenizers.train("char", DOCUMENTS)}
+LOOKED_UP |= {words: tokenizers.train("word", DOCUMENTS, words=words) for words in ("punctuation", "spaces")}
+
+
+def test_words_of_whole_documents_are_the_same():
+    for tokenizer in LOOKED_UP.values():
+        for text in load_documents("pydocs")[24:40]:
+            assert tokenizer._engine(text) == tokenizer._text_backend.encode(text, add_special_tokens=False).ids
+
+
 def test_other_kinds_have_no_engine():
-    for kind in ("char", "word", "wordpiece", "unigram"):
+    for kind in ("wordpiece", "unigram"):
         assert tokenizers.train(kind, DOCUMENTS[:2])._engine is None
+    assert tokenizers.train("word", DOCUMENTS[:2], lowercase=True)._engine is None
     odd = trained(None, 400)
     odd.normalizer = rust.normalizers.Lowercase()
     assert engine(odd) is None

@@ -10,6 +10,7 @@ import tokenizers as rust
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.patterns import splitter
 from headway.tokenizers.special import END, add_special, check_special
 
 N_BYTES = 256
@@ -49,9 +50,8 @@ def byte_level(model: rust.models.BPE, pattern: str | None = None) -> rust.Token
     if pattern is None:
         backend.pre_tokenizer = rust.pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
-        cut = rust.pre_tokenizers.Split(rust.Regex(pattern), behavior="isolated")
         to_bytes = rust.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = rust.pre_tokenizers.Sequence([cut, to_bytes])
+        backend.pre_tokenizer = rust.pre_tokenizers.Sequence([splitter(pattern), to_bytes])
     backend.decoder = rust.decoders.ByteLevel()
     return backend
 

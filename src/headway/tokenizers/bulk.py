@@ -1,7 +1,8 @@
-"""Encoding whole corpora: byte-level BPE through tiktoken's core, several times as fast as `tokenizers`, the same ids.
+"""Encoding whole corpora, several times as fast as `tokenizers`, with the same ids.
 
-The two differ in what a merge is. `tokenizers` has a list of pairs and merges the pair that comes first in it;
-tiktoken has a list of tokens and merges any pair that spells the token that comes first. They agree when
+Characters and words are looked up here. Byte-level BPE goes through tiktoken's core. The two libraries differ in what a
+merge is: `tokenizers` has a list of pairs and merges the pair that comes first in it; tiktoken has a list of tokens and
+merges any pair that spells the token that comes first. They agree when
 
   1. merges come in the order of the ids they make, and of parts that were there before;
   2. every token that merges make is also what its own bytes are merged to.
@@ -18,7 +19,7 @@ from typing import Any
 
 import tokenizers as rust
 
-from headway.tokenizers.patterns import PATTERNS, grouped
+from headway.tokenizers.patterns import CHARACTER, PATTERNS, WORDS, cut_words, grouped
 
 Encode = Callable[[str], list[int]]
 
@@ -26,6 +27,10 @@ Encode = Callable[[str], list[int]]
 def engine(backend: rust.Tokenizer) -> Encode | None:
     """A function that encodes as `backend` does, or None where that is not certain."""
     document = json.loads(backend.to_str())
+    if any(not token["special"] for token in document["added_tokens"]) and document["model"]["type"] != "BPE":
+        return None
+    if document["model"]["type"] == "WordLevel":
+        return _word_engine(document)
     pattern = _pattern(document)
     if pattern is None:
         return None
@@ -51,6 +56,27 @@ def engine(backend: rust.Tokenizer) -> Encode | None:
     return encode
 
 
+def _word_engine(document: dict[str, Any]) -> Encode | None:
+    """Look characters or words up, where that is all there is to do."""
+    pattern = _split_pattern(document["pre_tokenizer"])
+    vocab: dict[str, int] = document["model"]["vocab"]
+    unknown = vocab.get(document["model"]["unk_token"])
+    if document["normalizer"] is not None or pattern is None or unknown is None:
+        return None
+    if pattern == CHARACTER:
+        return lambda text: [vocab.get(char, unknown) for char in text]
+    if pattern in WORDS.values():
+        return lambda text: [vocab.get(word, unknown) for word in cut_words(text, pattern)]
+    return None
+
+
+def _split_pattern(part: dict[str, Any] | None) -> str | None:
+    """The pattern of a part that cuts a text by it and drops nothing."""
+    if part is None or part["type"] != "Split" or part["behavior"] != "Isolated" or part["invert"]:
+        return None
+    return part["pattern"].get("Regex")
+
+
 def _pattern(document: dict[str, Any]) -> str | None:
     """The pattern that cuts words, if cutting words and merging bytes is all this tokenizer does."""
     if document["model"]["type"] != "BPE" or document["normalizer"] is not None or document["pre_tokenizer"] is None:
@@ -61,11 +87,8 @@ def _pattern(document: dict[str, Any]) -> str | None:
         return None
     if not before:
         return PATTERNS["gpt2"] if last["use_regex"] else None
-    if len(before) > 1 or last["use_regex"] or before[0]["type"] != "Split":
-        return None
-    split = before[0]
-    pattern = split["pattern"].get("Regex")
-    if split["behavior"] != "Isolated" or split["invert"] or pattern not in PATTERNS.values():
+    pattern = _split_pattern(before[0])
+    if len(before) > 1 or last["use_regex"] or pattern not in PATTERNS.values():
         return None  # another pattern may mean something else to another regex engine
     return pattern
 

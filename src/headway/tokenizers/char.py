@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import tokenizers as rust
 
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.patterns import CHARACTER, splitter
 from headway.tokenizers.special import END, UNKNOWN, add_special, check_special
 
 
@@ -16,7 +17,7 @@ def train_char(texts: Iterable[str], *, special: Iterable[str] = ()) -> Tokenize
         counts.update(text)
     vocab = {token: i for i, token in enumerate([*sorted(counts), UNKNOWN])}
     backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=UNKNOWN))
-    backend.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex(r"[\s\S]"), behavior="isolated")
+    backend.pre_tokenizer = splitter(CHARACTER)
     backend.decoder = rust.decoders.Fuse()
     add_special(backend, (UNKNOWN, END), extra)
     return Tokenizer(backend, bos=END, eos=END, unk=UNKNOWN, counts=dict(counts.most_common()))

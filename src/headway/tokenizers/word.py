@@ -5,7 +5,6 @@ A word carries the space before it, as GPT-2's pieces do, so that decoding needs
 their published counts of tokens.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
@@ -14,13 +13,8 @@ import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.patterns import WORDS, cut_words, splitter
 from headway.tokenizers.special import END, UNKNOWN, add_special, check_special
-
-_SPACES = r"| ?\n|[^\S\n]+(?!\S)|\s"  # a run of spaces leaves its last to the word that follows
-WORDS: dict[str, str] = {
-    "punctuation": r" ?\w+(?:['’]\w+)*| ?[^\w\s]+" + _SPACES,  # don't and l'eau are words; so is "..."
-    "spaces": r" ?\S+" + _SPACES,  # for text that was cut into words already
-}
 
 
 def train_word(
@@ -38,14 +32,10 @@ def train_word(
     extra = check_special(special, UNKNOWN, END)
     if vocab_size is not None and vocab_size < 3 + len(extra):
         raise ConfigError(f"vocab_size={vocab_size} leaves no room for a word beside {UNKNOWN} and {END}")
-    cut = rust.pre_tokenizers.Split(rust.Regex(WORDS[words]), behavior="isolated")
-    pattern = re.compile(WORDS[words])
     lower = rust.normalizers.Lowercase()
     counts: Counter[str] = Counter()
     for text in texts:
-        text = lower.normalize_str(text) if lowercase else text
-        # The two engines agree on ASCII; beyond it they differ on some characters, and encoding uses this one.
-        counts.update(pattern.findall(text) if text.isascii() else [word for word, _ in cut.pre_tokenize_str(text)])
+        counts.update(cut_words(lower.normalize_str(text) if lowercase else text, WORDS[words]))
     for token in (UNKNOWN, END):
         del counts[token]  # a text that spells one does not make it a word
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -59,7 +49,7 @@ def train_word(
     backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=UNKNOWN))
     if lowercase:
         backend.normalizer = lower
-    backend.pre_tokenizer = cut
+    backend.pre_tokenizer = splitter(WORDS[words])
     backend.decoder = rust.decoders.Fuse()
     add_special(backend, (UNKNOWN, END), extra)
     return Tokenizer(backend, bos=END, eos=END, unk=UNKNOWN, counts=kept)
