@@ -213,7 +213,7 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
 
 class TokenizerConfig(Config, frozen=True, kw_only=True):
     kind: Literal["char", "word", "bpe", "wordpiece", "unigram"] = "bpe"
-    vocab_size: int | None = None  # None: 1024, or every word; characters are as many as the text has
+    vocab_size: int | None = None  # None: 8000, or every word; characters are as many as the text has
     min_frequency: int | None = None  # of words (word) and of pairs to merge (bpe, wordpiece)
     lowercase: bool | None = None  # word, wordpiece
     words: Literal["punctuation", "spaces"] | None = None  # word: where words are cut

@@ -223,3 +223,12 @@ def test_preparing_needs_no_torch(tmp_path):
 def test_an_opened_source_or_its_name(tmp_path):
     a = prepare("dates", BPE, cache=tmp_path)
     assert prepare(open_source("dates"), BPE, cache=tmp_path).path == a.path
+
+
+def test_a_text_without_tokens_is_no_trouble(tmp_path):
+    """WordPiece drops control characters, and has no token for the end of a text."""
+    wordpiece = tokenizers.train("wordpiece", DOCUMENTS, 300)
+    documents = ["the cat", *["\x01\x02"] * 30]
+    made = prepare(Source("odd", "text", lambda: iter(documents)), wordpiece, Shares(0.5, split="tail"), cache=tmp_path)
+    assert len(made.valid) == 0
+    assert len(made.train) == len(wordpiece.encode("the cat"))

@@ -108,15 +108,14 @@ def train(
     options |= {"special": special or []} | ({"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {})
     started = time.monotonic()
     with ReadingDisplay("reading", data.size) as display:
-        size = vocab_size if vocab_size is not None or kind == "word" else 8000
-        made = train_tokenizer(kind, display.count(data.texts()), size, **options)
+        made = train_tokenizer(kind, display.count(data.texts()), vocab_size, **options)
     made.save(place)
     seconds = time.monotonic() - started
     if json:
         print_json({**_facts(made), "kind": kind, "path": str(place), "bytes": display.done, "seconds": seconds})
         return
     say(f"read {display.done / 1e6:.2f} MB in {seconds:.1f} s")
-    if size is not None and kind != "char" and made.vocab_size < size:
+    if vocab_size is not None and made.vocab_size < vocab_size:
         say(f"the text gives no more than {made.vocab_size:,} tokens")
     print(f"saved: {place} ({kind}, {made.vocab_size:,} tokens)")
     print(f'try:   headway tokenizer show {place} "Some text to cut"')

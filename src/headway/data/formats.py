@@ -177,8 +177,8 @@ def skip_mark(opened: IO[bytes]) -> int:
 def read_documents(file: Path, how: Reading) -> Iterator[str]:
     """A file is a document; or what stands between separators is; a large file is cut at line ends."""
     with open_bytes(file) as opened:
-        cuts = _blocks(opened) if how.separator is None else _separated(opened, how.separator.encode())
         begin = skip_mark(opened)
+        cuts = _blocks(opened) if how.separator is None else _separated(opened, how.separator.encode())
         for data, offset in cuts:
             text = decode_text(data, str(file), how.errors, begin + offset)
             if text.strip():
@@ -241,12 +241,11 @@ def read_table(rows: Iterable[Row], file: Path, how: Reading) -> Iterator[Record
     else:
         header = list(first[1])
         rows = chain([first], rows)
-    wanted = (
-        [*how.pair_columns()]
-        if how.pairs
-        else [how.text or _text_column(header, file, how, isinstance(first[1], dict))]
-    )
-    wanted += [how.label] if how.label else []
+    if how.pairs:
+        wanted = [*how.pair_columns()]
+    else:
+        wanted = [how.text or _text_column(header, file, how, has_names=isinstance(first[1], dict))]
+        wanted += [how.label] if how.label else []
     for name in wanted:
         if name not in header:
             there = f" There are: {', '.join(map(repr, header[:20]))}"
@@ -286,7 +285,7 @@ def _header(first: Row, rows: Iterator[Row], how: Reading) -> tuple[list[str], I
     return [cell.strip() for cell in cells], rows
 
 
-def _text_column(header: list[str], file: Path, how: Reading, has_names: bool) -> str:
+def _text_column(header: list[str], file: Path, how: Reading, *, has_names: bool) -> str:
     for name in TEXT_COLUMNS:
         if name in header:
             return name

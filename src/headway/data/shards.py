@@ -167,6 +167,9 @@ def read_shard(file: Path) -> dict[str, NDArray[Any]]:
         if name != "__metadata__":
             dtype = {"U16": np.uint16, "U32": np.uint32, "I64": np.int64}[entry["dtype"]]
             begin, shape = 8 + size + entry["data_offsets"][0], tuple(entry["shape"])
+            if 0 in shape:  # nothing to map
+                found[name] = np.empty(shape, dtype=dtype)
+                continue
             mapped = np.memmap(file, dtype=dtype, mode="r", offset=begin, shape=shape)
             found[name] = mapped.view(np.ndarray)  # a plain array over the same pages: its slices cost a third
     return found

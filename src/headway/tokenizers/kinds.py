@@ -13,6 +13,8 @@ from headway.tokenizers.unigram import train_unigram
 from headway.tokenizers.word import train_word
 from headway.tokenizers.wordpiece import train_wordpiece
 
+VOCAB_SIZE = 8000  # where none is asked for; words are as many as there are
+
 KINDS: dict[str, Callable[..., Tokenizer]] = {
     "char": train_char,
     "word": train_word,
@@ -41,7 +43,7 @@ def train(kind: str, texts: Iterable[str], vocab_size: int | None = None, **opti
     check_size("vocab_size", vocab_size, least=1)
     check_size("min_frequency", options.get("min_frequency"))
     if "vocab_size" in known:
-        options["vocab_size"] = vocab_size if vocab_size is not None or kind == "word" else 1024
+        options["vocab_size"] = vocab_size if vocab_size is not None or kind == "word" else VOCAB_SIZE
     return KINDS[kind](_some_text(texts), **options)
 
 
