@@ -45,7 +45,7 @@ def test_shards_hold_the_stream_of_each_part(kind, tmp_path):
         assert tokens.read(0, len(tokens)).tolist() == tokenizer.stream(documents)
         assert tokens.n_documents == len(documents)
         assert tokens.n_bytes == sum(len(d.encode()) for d in documents)
-        ends = np.cumsum([len(d) for d in tokenizer.framed_batch(documents)])
+        ends = np.cumsum([len(d) for d in tokenizer.framed_arrays(documents)])
         assert tokens.document_ends.tolist() == ends.tolist()
 
 

@@ -140,7 +140,7 @@ def test_documents_in_one_row_are_as_if_each_were_alone(positions, rows):
 
 def test_windows_can_say_which_document_a_token_is_of():
     tokenizer = tokenizers.train("bpe", ["a b c"], 260)
-    documents = tokenizer.framed_batch(["a", "b c", "a b c"])
+    documents = tokenizer.framed_arrays(["a", "b c", "a b c"])
     tokens = Tokens.of(list(chain(*documents)), np.cumsum([len(d) for d in documents]))
     batch = Windows(tokens, 6, order="sequential", documents=True).collate(np.array([0]), DRAW)
     assert batch.documents.tolist() == [[0, 0, 0, 1, 1, 1]]

@@ -1,6 +1,7 @@
 """The fast engine gives the ids of the slow one, or is not used."""
 
 import sys
+from functools import cache
 
 import pytest
 import tiktoken
@@ -29,7 +30,14 @@ def trained(pattern: str | None, vocab_size: int) -> rust.Tokenizer:
 
 
 BACKENDS = {name: trained(name, 1500) for name in (None, *PATTERNS)}
-ENGINES = {name: engine(backend) for name, backend in BACKENDS.items()}
+
+
+def single(encode):
+    """An engine for one text at a time."""
+    return None if encode is None else lambda text: encode([text])[0].tolist()
+
+
+ENGINES = {name: single(engine(backend)) for name, backend in BACKENDS.items()}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -45,10 +53,23 @@ def test_the_engine_gives_the_same_ids_for_whole_documents(name):
         assert ENGINES[name](text) == BACKENDS[name].encode(text).ids
 
 
+@given(texts=st.lists(ANY | st.sampled_from(["", "\ufdd0", "a\ufdd0"]), max_size=8))
+@settings(max_examples=200)
+def test_texts_encoded_in_one_call_do_not_touch(texts):
+    for name in (None, "cl100k"):
+        found = engine_of(name)(texts)
+        assert [ids.tolist() for ids in found] == [BACKENDS[name].encode(text).ids for text in texts]
+
+
+@cache
+def engine_of(name):
+    return engine(BACKENDS[name])
+
+
 @pytest.mark.parametrize("vocab_size", [257, 300, 700, 5000])
 def test_whatever_the_size_of_the_vocabulary(vocab_size):
     backend = trained(None, vocab_size)
-    fast = engine(backend)
+    fast = single(engine(backend))
     for text in [*DOCUMENTS[:3], "a" * 3000, " " * 3000 + "x", "ab" * 999, "\n" * 700, "é" * 500]:
         assert fast(text) == backend.encode(text).ids
 
@@ -85,7 +106,7 @@ def test_without_tiktoken_the_slow_one_does_it(monkeypatch):
 def test_words_that_are_kept_whole_are_left_to_the_slow_one():
     backend = trained(None, 600)
     backend.add_tokens(["<tool>"])
-    fast = engine(backend)
+    fast = single(engine(backend))
     for text in ("call <tool> now", "call <too now"):
         assert fast(text) == backend.encode(text).ids
 
@@ -115,7 +136,7 @@ def test_merges_that_tiktoken_would_read_otherwise_are_refused(why, vocab, merge
 @settings(max_examples=400)
 def test_characters_and_words_are_looked_up_with_the_same_ids(kind, text):
     tokenizer = LOOKED_UP[kind]
-    assert tokenizer._engine(text) == tokenizer._text_backend.encode(text, add_special_tokens=False).ids
+    assert single(tokenizer._engine)(text) == tokenizer._text_backend.encode(text, add_special_tokens=False).ids
 
 
 LOOKED_UP = {"char": tokenizers.train("char", DOCUMENTS)}
@@ -125,7 +146,7 @@ LOOKED_UP |= {words: tokenizers.train("word", DOCUMENTS, words=words) for words 
 def test_words_of_whole_documents_are_the_same():
     for tokenizer in LOOKED_UP.values():
         for text in load_documents("pydocs")[24:40]:
-            assert tokenizer._engine(text) == tokenizer._text_backend.encode(text, add_special_tokens=False).ids
+            assert single(tokenizer._engine)(text) == tokenizer._text_backend.encode(text, add_special_tokens=False).ids
 
 
 def test_other_kinds_have_no_engine():

@@ -111,7 +111,7 @@ def test_gpt2_files_give_tiktokens_ids(gpt2):
     for path in (folder, folder / "encoder.json", folder / "vocab.bpe"):
         ours = load_tokenizer(path)
         for text in TEXTS:
-            assert ours.encode(text) == theirs.encode_ordinary(text) == ours._engine(text)
+            assert ours.encode(text) == theirs.encode_ordinary(text) == ours._engine([text])[0].tolist()
             assert ours.decode(ours.encode(text)) == text
         assert ours.eos_id == ours.bos_id == len(ranks)
 
@@ -124,7 +124,7 @@ def test_tiktoken_files_give_tiktokens_ids(gpt2, pattern, tmp_path):
     ours = load_tokenizer(tmp_path / "x.tiktoken", pattern=pattern)
     theirs = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
     for text in TEXTS:
-        assert ours.encode(text) == theirs.encode_ordinary(text) == ours._engine(text)
+        assert ours.encode(text) == theirs.encode_ordinary(text) == ours._engine([text])[0].tolist()
     assert ours.eos_id == len(ranks)
     ours.save(tmp_path / "saved")
     opened = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")

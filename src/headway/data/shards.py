@@ -379,10 +379,10 @@ def _encode_shard(file: Path, documents: list[str], is_first: bool, tokenizer: T
     dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
     pieces: list[NDArray[Any]] = []
     n_bytes = [len(document.encode()) for document in documents]
-    while documents:  # some at a time, and what is done is let go: ids as Python numbers are large
+    while documents:  # some at a time, and what is done is let go
         some = documents[:SOME]
         del documents[:SOME]
-        pieces += [np.array(ids, dtype=dtype) for ids in tokenizer.framed_batch(some, is_first=is_first)]
+        pieces += [ids.astype(dtype) for ids in tokenizer.framed_arrays(some, is_first=is_first)]
         is_first = False
     arrays = {
         "tokens": np.concatenate(pieces),

@@ -22,11 +22,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import tokenizers as rust
 
 from headway.errors import InputError
 from headway.files import write_bytes, write_text
-from headway.tokenizers.bulk import Encode, engine
+from headway.tokenizers.bulk import Encode, Ids, engine
 
 MODEL_FILE = "tokenizer.model"
 SPECIAL = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
@@ -149,16 +150,22 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text; whole corpora of byte-level BPE go through a faster engine, with the same ids."""
+        """Ids of each text."""
+        return [ids.tolist() for ids in self.encode_arrays(texts)]
+
+    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+        """The same as arrays; whole corpora go through a faster engine, with the same ids."""
         check_texts(texts)
         if self.reader is not None:
-            return [self.reader.encode(text) for text in texts]
+            return [np.array(self.reader.encode(text), dtype=np.uint32) for text in texts]
         is_bulk = "_engine" in self.__dict__ or sum(map(len, texts)) >= BULK
-        if is_bulk and self._engine is not None:
-            return [self._engine(text) for text in texts]
-        found: list[list[int]] = []
+        found: list[Ids] = []
         for some in _slices(texts):
-            found += [e.ids for e in self._text_backend.encode_batch_fast(some, add_special_tokens=False)]
+            if is_bulk and self._engine is not None:
+                found += self._engine(some)
+            else:
+                encoded = self._text_backend.encode_batch_fast(some, add_special_tokens=False)
+                found += [np.array(e.ids, dtype=np.uint32) for e in encoded]
         return found
 
     def encode_with_offsets(self, text: str) -> Encoding:
@@ -250,23 +257,20 @@ class Tokenizer:
         """The same, and the places of the begin tokens that are given, not predicted."""
         ids: list[int] = []
         begins: list[int] = []
-        for tokens in self.framed_batch(list(documents)):
+        for tokens in self.framed_arrays(list(documents)):
             if self.bos_id is not None and not (ids and self.shares_boundary):
                 begins.append(len(ids))
-            ids += tokens
+            ids += tokens.tolist()
         return ids, begins
 
-    def framed_batch(self, documents: Sequence[str], *, is_first: bool = True) -> list[list[int]]:
+    def framed_arrays(self, documents: Sequence[str], *, is_first: bool = True) -> list[Ids]:
         """Each document with its begin and end; joined, they are the stream. Where one token is both, only the first
         document of a stream has a begin of its own."""
-        bos, eos = self.bos_id, self.eos_id
+        bos, eos, shares = self.bos_id, self.eos_id, self.shares_boundary
+        begin, end = (np.array([] if id is None else [id], dtype=np.uint32) for id in (bos, eos))
         found = []
-        for tokens in self.encode_batch(documents):
-            if bos is not None and (is_first or not self.shares_boundary):
-                tokens = [bos, *tokens]
-            if eos is not None:
-                tokens.append(eos)
-            found.append(tokens)
+        for ids in self.encode_arrays(documents):
+            found.append(np.concatenate([begin, ids, end] if is_first or not shares else [ids, end]))
             is_first = False
         return found
 
