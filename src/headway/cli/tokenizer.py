@@ -82,7 +82,7 @@ def train(
     from headway.cli.display import ReadingDisplay, say
     from headway.data import open_source
     from headway.errors import CheckpointError, ConfigError
-    from headway.files import free_name
+    from headway.files import free_name, new_directory
     from headway.tokenizers import KINDS
     from headway.tokenizers import train as train_tokenizer
 
@@ -109,7 +109,8 @@ def train(
     started = time.monotonic()
     with ReadingDisplay("reading", data.size) as display:
         made = train_tokenizer(kind, display.count(data.texts()), vocab_size, **options)
-    made.save(place)
+    with new_directory(place) as aside:
+        made.save(aside)
     seconds = time.monotonic() - started
     if json:
         print_json({**_facts(made), "kind": kind, "path": str(place), "bytes": display.done, "seconds": seconds})
