@@ -136,6 +136,13 @@ def test_lines_of_stdin_are_encoded_and_decoded(capsys, monkeypatch):
     assert run("tokenizer decode bpe", capsys)[1] == "The cat\nsat\n"
 
 
+def test_bytes_of_stdin_that_are_not_utf8_are_named_by_their_place(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a b\n\nc\xff\n")))
+    code, _, err = run("tokenizer encode bpe", capsys)
+    assert code == 1
+    assert "stdin is not UTF-8: byte 0xff at offset 6" in err
+
+
 def test_json_goes_in_as_it_came_out(capsys, monkeypatch):
     out = run("tokenizer encode bpe 'The cat' --json", capsys)[1]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(out.encode())))
@@ -170,6 +177,7 @@ def test_pieces_are_coloured_in_a_terminal(capsys, monkeypatch):
         ("data latin.txt", 1, "--errors replace"),
         ("data empty.txt", 1, "empty.txt is empty"),
         ("data t.en short.de", 1, "short.de ends after line 1"),
+        ("data a.csv a.tsv", 2, "a.csv is a csv file, not lines of text"),
         ("data a.csv --text revue", 1, "no column 'revue'. Did you mean 'review'?"),
         ("data a.tsv", 1, "which column is the text?"),
         ("data bad.conll", 1, "line 1: tag 'I-ORG' follows 'O'"),

@@ -361,3 +361,17 @@ def test_a_tokenizer_in_another_file_is_opened_too(tmp_path):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s"]
     (tmp_path / "model" / "vocab.txt").write_text("\n".join(tokens))
     assert headway.load(tmp_path / "model").tokenizer.encode("The cats") == [5, 6, 7]
+
+
+def test_weights_that_cannot_be_written_are_named(tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    from headway.models import storage
+
+    def full(*arguments):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(storage, "save_file", full)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be written: .*No space left"):
+        headway.create("gpt-tiny", vocab_size=50).save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())  # nothing half-written

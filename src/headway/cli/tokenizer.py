@@ -317,8 +317,10 @@ def _lines(texts: list[str] | None) -> Iterator[str]:
     if texts:
         yield from texts
         return
+    offset = 0
     for line in sys.stdin.buffer:
-        yield decode_text(line, "stdin").removesuffix("\n")
+        yield decode_text(line, "stdin", offset=offset).removesuffix("\n")
+        offset += len(line)
 
 
 def _batches(lines: Iterator[str]) -> Iterator[list[str]]:

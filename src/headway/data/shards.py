@@ -35,8 +35,8 @@ from headway.errors import DataError, InputError
 from headway.files import flush, write_text
 from headway.tokenizers import Tokenizer
 
-VERSION = 2  # of what is written
-SHARD = 8 << 20  # characters of text in a shard
+VERSION = 3  # of what is written
+SHARD = 8 << 20  # bytes of text in a shard
 SOME = 1000  # documents encoded at a time
 
 
@@ -201,7 +201,7 @@ def prepare(
 ) -> Prepared:
     """The tokens of a source, from the cache or made now.
 
-    `workers` threads encode (by default one per core); `shard` is the size of a shard in characters of text.
+    `workers` threads encode (by default one per core); `shard` is the size of a shard in bytes of text.
     """
     source = open_source(source) if isinstance(source, str) else source
     shares = shares or Shares()
@@ -220,7 +220,7 @@ def prepare(
                 shutil.rmtree(place, ignore_errors=True)  # without it, whatever is there is not ours to trust
                 _make(place, source, plan, found, tokenizer, workers or os.cpu_count() or 1, report, shard)
     except OSError as error:
-        room = f"; about {found.n_bytes / 2e6:,.0f} MB are needed" if error.errno == errno.ENOSPC else ""
+        room = f"; about {1 + found.n_bytes / 2e6:,.0f} MB are needed" if error.errno == errno.ENOSPC else ""
         raise DataError(
             f"tokens cannot be written under {folder}: {error.strerror or error} ({error.filename or place}){room}. "
             f"Make room, or choose another place with HEADWAY_CACHE or --cache; shards that are whole are kept, and "
@@ -279,7 +279,7 @@ class _Batch:
     part: str
     number: int
     documents: list[str]
-    n_chars: int = 0
+    n_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -291,11 +291,12 @@ def _batches(dealt: Iterator[tuple[Any, str]], shard: int) -> Iterator[_Batch]:
     open_ones = {part: _Batch(part, 0, []) for part in PARTS}
     for part, document in dealt:
         batch = open_ones[part]
-        if batch.documents and batch.n_chars + len(document) > shard:
+        size = len(document.encode())
+        if batch.documents and batch.n_bytes + size > shard:
             yield batch
             batch = open_ones[part] = _Batch(part, batch.number + 1, [])
         batch.documents.append(document)
-        batch.n_chars += len(document)
+        batch.n_bytes += size
     yield from (batch for batch in open_ones.values() if batch.documents)
 
 

@@ -120,6 +120,10 @@ def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> So
         raise ConfigError(f"{', '.join(changed)}: two parallel files are lines of text, and read in one way only")
     ours, theirs = Path(locate(path, root)), Path(locate(target_path, root))
     for file in (ours, theirs):
+        if format_of(file) != "text":
+            raise ConfigError(
+                f"{file.name} is a {format_of(file)} file, not lines of text; name two columns of one (pairs)"
+            )
         if not file.is_file():
             what = "is no ordinary file" if file.exists() else "is not there"
             raise DataError(f"{file} {what}: pairs are two files, a sentence a line")

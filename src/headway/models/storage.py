@@ -35,6 +35,8 @@ from headway.tokenizers.load import load_tokenizer, tokenizer_file
 # Model class by name, as in LAYOUTS → from a config to the model.
 _MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "MaskedLM": lambda c: MaskedLM(BERT(c))}
 
+WEIGHTS = "model.safetensors"
+
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
     path = Path(path)
@@ -66,7 +68,10 @@ def write_model(model: Model, folder: Path) -> None:
     document["headway_version"] = __version__
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     # Contiguous copies: safetensors refuses tensors that share memory.
-    save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    try:
+        save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+    except SafetensorError as error:  # such as a full disk
+        raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
     if not isinstance(config, BERTConfig):
         ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
         (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
@@ -172,7 +177,7 @@ def read_json(file: Path) -> dict[str, Any]:
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of `model.safetensors`, or of the shards that its index names."""
     index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
+    names = [WEIGHTS]
     if index.is_file():
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
