@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headway.data.batches import IGNORE, Batch, Draw
 from headway.data.order import Indices
-from headway.data.ragged import Ragged
+from headway.data.ragged import Ragged, room_for
 from headway.data.records import Labelled, Question, Tagged
 from headway.errors import ConfigError, DataError, suggest
 from headway.tokenizers import Tokenizer
@@ -39,41 +39,11 @@ class SpanBatch(Batch):
     ends: Tensor  # (B,) its last token
 
 
-def _room(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> int:
-    """Tokens of text that fit into a row beside the special ones."""
-    frame, _ = tokenizer.frame([], [] if n_texts == 2 else None)
-    if context <= len(frame) + n_texts - 1:
-        raise ConfigError(f"context={context} leaves no room for text beside {len(frame)} special tokens")
-    return context - len(frame)
+class Rows:
+    """What the three collections below share: texts as framed rows of ids."""
 
-
-def names_of(found: Iterable[str], given: Sequence[str] | None) -> list[str]:
-    """Names in their order: those given, or those found, sorted, numbers by size."""
-    names = (
-        list(given)
-        if given is not None
-        else sorted(set(found), key=lambda n: (not n.isdecimal(), len(n) if n.isdecimal() else 0, n))
-    )
-    if len(set(names)) != len(names):
-        raise ConfigError(f"a name is given twice: {names}")
-    return names
-
-
-class LabelledTexts:
-    """Texts with one label each; `labels` fixes their order, else they are sorted. Long texts are cut at their end."""
-
-    def __init__(
-        self, records: Iterable[Labelled], tokenizer: Tokenizer, context: int, labels: Sequence[str] | None = None
-    ):
-        records = list(records)
-        if not records:
-            raise DataError("there are no labelled texts to learn from")
-        room = _room(tokenizer, context)
-        self.tokenizer = tokenizer
-        self.labels = names_of((record.label for record in records), labels)
-        encoded = tokenizer.encode_batch([record.text for record in records])
-        self.ids = Ragged(tokenizer.frame(ids[:room])[0] for ids in encoded)
-        self.numbers = np.array([_number(record.label, self.labels) for record in records], dtype=np.int64)
+    def __init__(self, rows: Iterable[Sequence[int]], tokenizer: Tokenizer):
+        self.ids, self.tokenizer = Ragged(rows), tokenizer
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,8 +52,40 @@ class LabelledTexts:
     def lengths(self) -> NDArray[np.int64]:
         return self.ids.lengths
 
+    def padded(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Ids and mask, (B, T) each."""
+        return self.ids.padded(indices, self.tokenizer.pad_id)
+
+
+def names_of(found: Iterable[str], given: Sequence[str] | None) -> list[str]:
+    """Names in their order: those given, or those found, sorted, numbers by size."""
+
+    def place(name: str) -> tuple[bool, int, str]:
+        return not name.isdecimal(), len(name) if name.isdecimal() else 0, name
+
+    names = sorted(set(found), key=place) if given is None else list(given)
+    if len(set(names)) != len(names):
+        raise ConfigError(f"a name is given twice: {names}")
+    return names
+
+
+class LabelledTexts(Rows):
+    """Texts with one label each; `labels` fixes their order, else they are sorted. Long texts are cut at their end."""
+
+    def __init__(
+        self, records: Iterable[Labelled], tokenizer: Tokenizer, context: int, labels: Sequence[str] | None = None
+    ):
+        records = list(records)
+        if not records:
+            raise DataError("there are no labelled texts to learn from")
+        room, _ = room_for(tokenizer, context)
+        encoded = tokenizer.encode_batch([record.text for record in records])
+        super().__init__((tokenizer.frame(ids[:room])[0] for ids in encoded), tokenizer)
+        self.labels = names_of((record.label for record in records), labels)
+        self.numbers = np.array([_number(record.label, self.labels) for record in records], dtype=np.int64)
+
     def collate(self, indices: Indices, draw: Draw | None = None) -> LabelBatch:
-        ids, mask = self.ids.padded(indices, self.tokenizer.pad_id)
+        ids, mask = self.padded(indices)
         return LabelBatch(ids, mask, torch.from_numpy(self.numbers[indices]))
 
 
@@ -94,7 +96,7 @@ def _number(name: str, names: list[str]) -> int:
         raise DataError(f"{name!r} is not one of {', '.join(names[:20])}." + suggest(name, names)) from None
 
 
-class TaggedWords:
+class TaggedWords(Rows):
     """Sentences with a tag for every word, at its first piece (Devlin et al. 2019, §5.3); long ones are cut."""
 
     def __init__(
@@ -103,9 +105,7 @@ class TaggedWords:
         records = list(records)
         if not records:
             raise DataError("there are no tagged sentences to learn from")
-        room = _room(tokenizer, context)
-        lead = tokenizer.frame([-1])[0].index(-1)  # special tokens before the text
-        self.tokenizer = tokenizer
+        room, lead = room_for(tokenizer, context)
         self.tags = names_of((tag for record in records for tag in record.tags), tags)
         rows, targets = [], []
         for record in records:
@@ -122,22 +122,16 @@ class TaggedWords:
                 done = word if is_new else done
             rows.append(tokenizer.frame(sentence.ids[:room])[0])
             targets.append(wanted + [IGNORE] * (len(rows[-1]) - len(wanted)))
-        self.ids, self.targets = Ragged(rows), Ragged(targets)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        return self.ids.lengths
+        super().__init__(rows, tokenizer)
+        self.targets = Ragged(targets)
 
     def collate(self, indices: Indices, draw: Draw | None = None) -> TagBatch:
-        ids, mask = self.ids.padded(indices, self.tokenizer.pad_id)
+        ids, mask = self.padded(indices)
         tags, _ = self.targets.padded(indices, IGNORE)
         return TagBatch(ids, mask, tags)
 
 
-class Spans:
+class Spans(Rows):
     """Questions with their contexts: [CLS] question [SEP] context [SEP], and where the answer is.
 
     A context that is too long becomes several rows that overlap by `overlap` tokens, or by half where that is less; in
@@ -149,10 +143,9 @@ class Spans:
         self.questions = list(records)
         if not self.questions:
             raise DataError("there are no questions to learn from")
-        self.tokenizer = tokenizer
         rows, segments, spans = [], [], []
         self.places: list[tuple[int, int, list[tuple[int, int]]]] = []  # question, first context token, offsets
-        most = _room(tokenizer, context, 2)
+        most, _ = room_for(tokenizer, context, 2)
         for number, record in enumerate(self.questions):
             question = tokenizer.encode(record.question)[: most // 2]
             text = tokenizer.encode_with_offsets(record.context)
@@ -166,18 +159,12 @@ class Spans:
                 segments.append(segment)
                 spans.append(_span(record, offsets, first))
                 self.places.append((number, first, offsets))
-        self.ids, self.segments = Ragged(rows), Ragged(segments)
+        super().__init__(rows, tokenizer)
+        self.segments = Ragged(segments)
         self.spans = np.array(spans, dtype=np.int64)  # (N, 2)
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        return self.ids.lengths
-
     def collate(self, indices: Indices, draw: Draw | None = None) -> SpanBatch:
-        ids, mask = self.ids.padded(indices, self.tokenizer.pad_id)
+        ids, mask = self.padded(indices)
         segments, _ = self.segments.padded(indices, 0)
         spans = torch.from_numpy(self.spans[indices])
         return SpanBatch(ids, mask, segments, spans[:, 0], spans[:, 1])

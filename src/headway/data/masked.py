@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.data.batches import IGNORE, Batch, Draw
 from headway.data.order import Indices, uniforms
+from headway.data.ragged import room_for
 from headway.data.shards import Tokens
 from headway.data.windows import Windows
 from headway.errors import ConfigError
@@ -53,14 +54,11 @@ class MaskedWindows:
             raise ConfigError("this tokenizer has no mask token; a WordPiece tokenizer has one")
         if not 0 < share < 1:
             raise ConfigError(f"share={share} of the tokens to hide: between 0 and 1, such as 0.15")
-        n_frame = len(tokenizer.frame([])[0])
-        if context <= n_frame:
-            raise ConfigError(f"context={context} leaves no room beside {n_frame} special tokens")
-        self.windows = Windows(tokens, context - n_frame)
+        room, self.lead = room_for(tokenizer, context)
+        self.windows = Windows(tokens, room)
         self.tokenizer, self.share = tokenizer, share
         self.protected = frozenset(tokenizer.special_ids.values())
         self.vocab_size = tokenizer.vocab_size
-        self.lead = tokenizer.frame([-1])[0].index(-1)  # special tokens before the text
 
     def __len__(self) -> int:
         return len(self.windows)

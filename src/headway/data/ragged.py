@@ -8,6 +8,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.data.order import Indices
+from headway.errors import ConfigError
+from headway.tokenizers import Tokenizer
+
+
+def room_for(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int, int]:
+    """Tokens of text that fit into a row beside the special ones, and how many of those come first."""
+    frame, _ = tokenizer.frame([], [] if n_texts == 2 else None)
+    room = context - len(frame)
+    if room < n_texts:
+        raise ConfigError(f"context={context} leaves no room for text beside {len(frame)} special tokens")
+    return room, tokenizer.frame([-1])[0].index(-1)
 
 
 class Ragged:
