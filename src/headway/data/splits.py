@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 from headway.config import DataConfig
 from headway.data.records import Record, documents_of, grouped, key_of, texts_of
 from headway.data.sources import Source, locate, open_source
-from headway.errors import DataError
+from headway.errors import ConfigError, DataError, suggest
 
 FEW = 20  # documents below which the end of the text is held out instead of every so-many-th document
+SPLITS = ("auto", "hash", "tail")
 PARTS = ("train", "valid", "test")
 Part = Literal["train", "valid", "test"]
 
@@ -42,7 +43,16 @@ class Shares:
 
     valid: float = 0.1
     test: float = 0.0
-    split: Literal["auto", "hash", "tail"] = "auto"
+    split: str = "auto"  # "hash", "tail"; "auto": by hash where there are documents enough
+
+    def __post_init__(self) -> None:
+        if self.valid < 0 or self.test < 0 or self.valid + self.test >= 1:
+            raise ConfigError(
+                f"valid={self.valid}, test={self.test} are the shares of text held out: each from 0 on, such as 0.1, "
+                f"and less than 1 together"
+            )
+        if self.split not in SPLITS:
+            raise ConfigError(f"split={self.split!r} is not one of {', '.join(SPLITS)}." + suggest(self.split, SPLITS))
 
     def part(self, digest: bytes) -> Part:
         """The part of a document or record, by a hash of its content."""
@@ -81,7 +91,8 @@ class Scan:
         self.parts = dict.fromkeys(PARTS, 0)  # records that a split by hash gives each part
         self._digest = hashlib.sha256()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record) -> Part:
+        """Take a record in; the part that a split by hash gives it to."""
         self.n_records += 1
         if isinstance(record, str):  # by far the most, so with no more work than it takes
             data = record.encode()
@@ -93,7 +104,9 @@ class Scan:
             self.n_units += 1
             self.n_bytes += sum(len(text.encode()) for text in texts_of(record))
         self._digest.update(digest)
-        self.parts[self.shares.part(key)] += 1
+        part = self.shares.part(key)
+        self.parts[part] += 1
+        return part
 
     @property
     def digest(self) -> str:
@@ -155,7 +168,7 @@ def plan_of(source: Source, shares: Shares) -> Plan:
 def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str = "auto") -> Split:
     """Documents in memory, dealt."""
     documents = list(documents)
-    shares = Shares(valid, test, mode)  # type: ignore[arg-type]
+    shares = Shares(valid, test, mode)
     plan = make_plan(scan(documents, shares), shares, "this text")
     found = Split([], [], [])
     for part, document in grouped(plan.deal(documents)):
@@ -230,11 +243,5 @@ def read_part(config: DataConfig, part: Part) -> Iterator[str]:
     if own is not None:
         return own.documents()
     shares = shares_of(config)
-
     sources = (source for source, _ in sources_of(config).values())
     return chain.from_iterable(documents_of(split_records(source, shares, part)) for source in sources)
-
-
-def load_split(config: DataConfig) -> Split:
-    """All parts, in memory."""
-    return Split(*(list(read_part(config, part)) for part in ("train", "valid", "test")))

@@ -1,4 +1,4 @@
-"""What is in a data source: counted in one reading, whatever its size."""
+"""What is in a data source: counted as it is read, whatever its size."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import numpy as np
 
 from headway.data.records import Labelled, Pair, Question, Record, Tagged, texts_of
 from headway.data.sources import Source
-from headway.data.splits import PARTS, Shares, digest_of, make_plan, scan
+from headway.data.splits import PARTS, Scan, Shares, digest_of, make_plan
 from headway.errors import DataError
 from headway.tokenizers import Tokenizer
 
@@ -47,13 +47,14 @@ def summarize(
     limit: int | None = None,
     report: Callable[[int], None] = lambda n_bytes: None,
 ) -> Summary:
-    """Read a source once and say what is in it; `limit` stops after so many records."""
+    """Read a source and say what is in it; `limit` stops after so many records."""
     shares = shares or Shares()
     found = Summary(source.name, source.kind, len(source.files))
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     lengths: Counter[int] = Counter()
     labels: Counter[str] = Counter()
     digests: list[int] = []
+    watched, by_hash = Scan(shares), _no_parts()
     unknown = tokenizer.unk_id
     for some in _groups(islice(source.records(), limit)):
         texts = [texts_of(record) for record in some]
@@ -72,6 +73,7 @@ def summarize(
                 found.longest = {"number": found.records, "tokens": n_tokens, "bytes": size, "begins": own[0][:60]}
             labels.update(_labels(record))
             digests.append(int.from_bytes(digest_of(repr(record))[:8], "big"))
+            _count(by_hash[watched.add(record)], size)
             if len(found.samples) < samples:
                 found.samples.append(_sample(record))
             report(size)
@@ -82,8 +84,26 @@ def summarize(
     top = np.argsort(-counts, kind="stable")[:10]
     found.top_tokens = [(_spelled(tokenizer, int(id)), int(counts[id])) for id in top if counts[id]]
     found.labels = dict(labels.most_common())
-    found.split_by, found.split = _split(source, shares, limit)
+    try:
+        plan = make_plan(watched.result(), shares, source.name)
+    except DataError:  # too short to be split
+        found.split_by, found.split = "none", {}
+        return found
+    found.split_by, found.split = "hash" if plan.cuts is None else "tail", by_hash
+    if plan.cuts is not None:  # which only all the text could tell
+        found.split = _no_parts()
+        for part, record in plan.deal(islice(source.records(), limit)):
+            _count(found.split[part], sum(len(text.encode()) for text in texts_of(record)))
     return found
+
+
+def _no_parts() -> dict[str, dict[str, int]]:
+    return {part: {"records": 0, "bytes": 0} for part in PARTS}
+
+
+def _count(part: dict[str, int], n_bytes: int) -> None:
+    part["records"] += 1
+    part["bytes"] += n_bytes
 
 
 def _groups(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -97,19 +117,6 @@ def _groups(records: Iterator[Record]) -> Iterator[list[Record]]:
             some, size = [], 0
     if some:
         yield some
-
-
-def _split(source: Source, shares: Shares, limit: int | None) -> tuple[str, dict[str, dict[str, int]]]:
-    """How it is split, and the parts; "none" where it is too short for that."""
-    try:
-        plan = make_plan(scan(islice(source.records(), limit), shares), shares, source.name)
-    except DataError:
-        return "none", {}
-    parts = {part: {"records": 0, "bytes": 0} for part in PARTS}
-    for part, record in plan.deal(islice(source.records(), limit)):
-        parts[part]["records"] += 1
-        parts[part]["bytes"] += sum(len(text.encode()) for text in texts_of(record))
-    return ("hash" if plan.cuts is None else "tail"), parts
 
 
 def _range(power: int) -> str:
