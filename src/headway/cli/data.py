@@ -5,18 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import (
-    Errors,
-    Format,
-    Json,
-    LabelColumn,
-    PairColumns,
-    Scheme,
-    Separator,
-    TextColumn,
-    print_json,
-    unescaped,
-)
+from headway.cli import options as given
+from headway.cli.options import Json, print_json
 
 if TYPE_CHECKING:
     from headway.data.sources import Source
@@ -41,13 +31,13 @@ def data(
     tokenizer: Annotated[
         str, typer.Option(help="Count in tokens of this one: a file, a folder, or char or word, made for this text.")
     ] = "word",
-    format: Format = "auto",
-    text: TextColumn = None,
-    pairs: PairColumns = None,
-    label: LabelColumn = None,
-    separator: Separator = None,
-    scheme: Scheme = "bio",
-    errors: Errors = "strict",
+    format: given.Format = "auto",
+    text: given.TextColumn = None,
+    pairs: given.PairColumns = None,
+    label: given.LabelColumn = None,
+    separator: given.Separator = None,
+    scheme: given.Scheme = "bio",
+    errors: given.Errors = "strict",
     valid: Annotated[float, typer.Option(help="Share held out for validation; 0: nothing.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share held out for testing.")] = 0.0,
     split: Annotated[str, typer.Option(help="hash: by document; tail: the end of the text; auto.")] = "auto",
@@ -70,7 +60,6 @@ def data(
       headway data my.txt --tokenizer char --json
       headway data my.txt --tokenizer my-bpe --prepare
     """
-    from headway.config import DataConfig
     from headway.data.sources import open_source
     from headway.data.splits import Shares
 
@@ -84,8 +73,7 @@ def data(
         raise typer.BadParameter("tokens are made of all the text; leave it out with --prepare", param_hint="--limit")
     if cache is not None and not prepare:
         raise typer.BadParameter("nothing is written without --prepare", param_hint="--cache")
-    DataConfig().replace(valid=valid or 0.1, test=test, split=split)  # checked as a recipe's settings are
-    shares = Shares(valid, test, split)  # type: ignore[arg-type]
+    shares = Shares(valid, test, split)
     opened = open_source(
         source,
         format=format,
@@ -93,7 +81,7 @@ def data(
         pairs=pairs,
         target_path=target,
         label=label,
-        separator=unescaped(separator),
+        separator=given.unescaped(separator),
         scheme=scheme,
         errors=errors,
     )

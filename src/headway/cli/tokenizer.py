@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import (
-    Errors,
-    Format,
-    Json,
-    PairColumns,
-    Scheme,
-    Separator,
-    TextColumn,
-    print_json,
-    unescaped,
-)
+from headway.cli import options as given
+from headway.cli.options import Json, print_json
 
 if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
@@ -61,12 +52,12 @@ def train(
     ] = None,
     special: Annotated[list[str] | None, typer.Option(help="A special token to add. Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free one.")] = None,
-    format: Format = "auto",
-    text: TextColumn = None,
-    pairs: PairColumns = None,
-    separator: Separator = None,
-    scheme: Scheme = "bio",
-    errors: Errors = "strict",
+    format: given.Format = "auto",
+    text: given.TextColumn = None,
+    pairs: given.PairColumns = None,
+    separator: given.Separator = None,
+    scheme: given.Scheme = "bio",
+    errors: given.Errors = "strict",
     json: Json = False,
 ) -> None:
     """Make a tokenizer for a text; transformers.AutoTokenizer opens the result.
@@ -96,7 +87,7 @@ def train(
         text=text,
         pairs=pairs,
         target_path=target,
-        separator=unescaped(separator),
+        separator=given.unescaped(separator),
         scheme=scheme,
         errors=errors,
     )

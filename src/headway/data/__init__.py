@@ -15,7 +15,7 @@ _PUBLIC = {
         "builtin": "CORPORA",
         "records": "Answer Labelled Pair Question Record Tagged",
         "sources": "Source locate open_source",
-        "splits": "Shares Split load_documents load_split read_part split split_records",
+        "splits": "Shares Split load_documents read_part split split_records",
         "shards": "Prepared Tokens cache_folder open_prepared prepare prepare_recipe",
         "tasks": "TASKS exact_match pairs",
         "order": "LengthOrder Order",
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
     from headway.data.shards import Prepared, Tokens, cache_folder, open_prepared, prepare, prepare_recipe
     from headway.data.sources import Source, locate, open_source
-    from headway.data.splits import Shares, Split, load_documents, load_split, read_part, split, split_records
+    from headway.data.splits import Shares, Split, load_documents, read_part, split, split_records
     from headway.data.summary import Summary, summarize
     from headway.data.tasks import TASKS, exact_match, pairs
     from headway.data.textpairs import PairBatch, TextPairs

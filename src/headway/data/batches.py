@@ -1,6 +1,6 @@
 """Batches: what a step of training gets, for every kind of task, and where in an epoch it stands.
 
-`Batches(examples, order)` joins a collection of examples (windows.py, tasks of text below) with an order (order.py).
+`Batches(examples, …)` joins a collection of examples (windows.py and the files beside it) with an order (order.py).
 Any batch can be asked for by its place, `batches.at(epoch=3, step=12345)`, and iterating gives the same ones.
 
 Masks are True where there is a token to be looked at. Targets at `IGNORE` are not predicted.

@@ -12,22 +12,22 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any
 
 import msgspec
 
 from headway.data.records import Answer, Kind, Labelled, Pair, Question, Record, Tagged
 from headway.errors import ConfigError, DataError, suggest
 
-Format = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad"]
 LARGE = 8 << 20  # a text file of more bytes is read as several documents
 BLOCK = 1 << 20  # of about this size
 TEXT_COLUMNS = ("text", "content", "sentence", "document")  # where none is named, the first of these that is there
 
 # Endings → format; the longest that fits. What is not here is text.
-ENDINGS: dict[str, Format] = {
+ENDINGS: dict[str, str] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".csv": "csv",
@@ -46,13 +46,13 @@ ENDINGS: dict[str, Format] = {
 class Reading:
     """How files are to be read."""
 
-    format: Format = "auto"
+    format: str = "auto"
     text: str | None = None  # column of the text, by name or by number from 1
     pairs: str | None = None  # two columns, "source,target"
     label: str | None = None  # column of the label
     separator: str | None = None  # between the documents of a text file
-    scheme: Literal["bio", "iob1", "any"] = "bio"  # how tags of token-tag files are written
-    errors: Literal["strict", "replace"] = "strict"  # bytes that are not UTF-8
+    scheme: str = "bio"  # how tags of token-tag files are written: "bio", "iob1", "any"
+    errors: str = "strict"  # bytes that are not UTF-8: "strict", "replace"
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -80,13 +80,13 @@ class Reading:
         return names[0], names[1]
 
 
-def format_of(file: str | Path) -> Format:
+def format_of(file: str | Path) -> str:
     name = str(file).lower().removesuffix(".gz")
     fitting = [ending for ending in ENDINGS if name.endswith(ending)]
     return ENDINGS[max(fitting, key=len)] if fitting else "text"
 
 
-def kind_of(format: Format, how: Reading) -> Kind:
+def kind_of(format: str, how: Reading) -> Kind:
     """What kind of records a file of this format gives."""
     if how.separator is not None and format != "text":
         raise ConfigError(f"separator={how.separator!r} is for text files; {format} files have records of their own")
@@ -96,11 +96,11 @@ def kind_of(format: Format, how: Reading) -> Kind:
         for name in ("text", "pairs", "label"):
             if getattr(how, name) is not None:
                 raise ConfigError(f"{name}={getattr(how, name)!r} names a column, but a {format} file has no columns")
-        return {"conll": "tagged", "squad": "questions"}.get(format, "text")  # type: ignore[return-value]
+        return "tagged" if format == "conll" else "questions" if format == "squad" else "text"
     return "pairs" if how.pairs else "labelled" if how.label else "text"
 
 
-def read(file: Path, format: Format, how: Reading) -> Iterator[Record]:
+def read(file: Path, format: str, how: Reading) -> Iterator[Record]:
     with readable(str(file)):
         yield from READERS[format](file, how)
 
@@ -119,8 +119,8 @@ def readable(name: str) -> Iterator[None]:
 # ── bytes and lines ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def open_bytes(file: Path) -> IO[bytes]:
-    return gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb")  # type: ignore[return-value]
+def open_bytes(file: Path) -> BufferedIOBase:
+    return gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb")
 
 
 def decode_text(data: bytes, name: str, errors: str = "strict", offset: int = 0) -> str:
@@ -164,7 +164,7 @@ def lines(file: Path, errors: str = "strict") -> Iterator[str]:
             offset += len(line)
 
 
-def skip_mark(opened: IO[bytes]) -> int:
+def skip_mark(opened: BufferedIOBase) -> int:
     """Step over the byte-order mark that some programs put before a text; how many bytes it took."""
     size = len(codecs.BOM_UTF8) if opened.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
     opened.seek(size)
@@ -185,7 +185,7 @@ def read_documents(file: Path, how: Reading) -> Iterator[str]:
                 yield text
 
 
-def _separated(opened: IO[bytes], separator: bytes) -> Iterator[tuple[bytes, int]]:
+def _separated(opened: BufferedIOBase, separator: bytes) -> Iterator[tuple[bytes, int]]:
     buffer, offset, searched = bytearray(), 0, 0
     while chunk := opened.read(BLOCK):
         buffer += chunk
@@ -199,7 +199,7 @@ def _separated(opened: IO[bytes], separator: bytes) -> Iterator[tuple[bytes, int
     yield bytes(buffer), offset
 
 
-def _blocks(opened: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+def _blocks(opened: BufferedIOBase) -> Iterator[tuple[bytes, int]]:
     start = opened.read(LARGE + 1)
     if len(start) <= LARGE:
         yield start, 0

@@ -17,7 +17,7 @@ from typing import Any
 
 from headway.data import hub
 from headway.data.builtin import CORPORA
-from headway.data.formats import ENDINGS, Format, Reading, format_of, kind_of, read, read_parallel
+from headway.data.formats import ENDINGS, Reading, format_of, kind_of, read, read_parallel
 from headway.data.records import Kind, Pair, Record, documents_of, texts_of
 from headway.data.tasks import TASKS
 from headway.errors import ConfigError, DataError, suggest
@@ -78,7 +78,7 @@ def open_source(
     path: str,
     *,
     root: str | None = None,
-    format: Format | str = "auto",
+    format: str = "auto",
     text: str | None = None,
     pairs: str | None = None,
     target_path: str | None = None,
@@ -88,7 +88,7 @@ def open_source(
     errors: str = "strict",
 ) -> Source:
     """The data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
-    how = Reading(format, text, pairs, label, separator, scheme, errors)  # type: ignore[arg-type]
+    how = Reading(format, text, pairs, label, separator, scheme, errors)
     if path in CORPORA:
         changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name)]
         if changed or target_path:
@@ -176,9 +176,9 @@ def _visible(folder: Path) -> Iterator[Path]:
         yield from (Path(place) / name for name in names if not name.startswith("."))
 
 
-def _one_format(path: str, files: list[Path]) -> tuple[list[Path], Format]:
+def _one_format(path: str, files: list[Path]) -> tuple[list[Path], str]:
     """Files of one format; a folder or glob that mixes several has to say which is meant."""
-    formats: dict[Format, int] = {}
+    formats: dict[str, int] = {}
     for file in files:
         formats[format_of(file)] = formats.get(format_of(file), 0) + 1
     if len(formats) > 1:
