@@ -10,7 +10,7 @@ run: $(VENV)/.ready  ## train a small GPT on the documentation inside Python, ab
 	$(BIN)/headway demo
 
 test: $(VENV)/.ready-test lint types  ## everything CI runs
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check

@@ -24,8 +24,13 @@ class Embedding(nn.Module):
         x = F.embedding(ids, self.weight)
         return x * self.scale if self.scale != 1.0 else x
 
+    @property
+    def table(self) -> nn.Parameter:
+        """The matrix (V, D) that turns vectors into logits."""
+        return self.weight if self.output is None else self.output
+
     def unembed(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight if self.output is None else self.output)
+        return linear(x, self.table)
 
 
 def check_shape(ids: Tensor, what: str = "ids") -> None:

@@ -1,0 +1,58 @@
+"""GPU kernels in Triton, imported where they are used: there is no Triton on a machine without a GPU."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _rows_to_gradient(
+    logits, targets, losses, row_stride, n_columns, n_padded, smoothing, ignore, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One program per row, in two passes: the largest logit and the sum of exponentials, lane by lane and joined at the
+    end; then the gradient, whose reads come from the cache. Columns from `n_columns` on are padding: their gradient
+    is 0."""
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets + row)
+    start = logits + row * row_stride
+    columns = tl.arange(0, BLOCK)
+    if target == ignore:
+        tl.store(losses + row, 0.0)
+        for at in range(0, n_padded, BLOCK):
+            tl.store(start + at + columns, tl.zeros([BLOCK], logits.dtype.element_ty), mask=at + columns < n_padded)
+    else:
+        largest = tl.full([BLOCK], -1e30, tl.float32)  # of each lane
+        total = tl.zeros([BLOCK], tl.float32)
+        summed = tl.zeros([BLOCK], tl.float32)
+        for at in range(0, n_columns, BLOCK):
+            inside = at + columns < n_columns
+            x = tl.load(start + at + columns, mask=inside, other=-float("inf")).to(tl.float32)
+            new = tl.maximum(largest, x)
+            total = total * tl.exp(largest - new) + tl.exp(x - new)
+            largest = new
+            if smoothing > 0.0:
+                summed += tl.where(inside, x, 0.0)
+        highest = tl.max(largest)
+        log_z = highest + tl.log(tl.sum(total * tl.exp(largest - highest)))
+        picked = tl.load(start + target).to(tl.float32)
+        tl.store(losses + row, log_z - (1.0 - smoothing) * picked - smoothing * tl.sum(summed) / n_columns)
+        tl.debug_barrier()  # every thread has read the target's logit before any writes over it
+        for at in range(0, n_padded, BLOCK):
+            inside = at + columns < n_columns
+            x = tl.load(start + at + columns, mask=inside, other=-float("inf")).to(tl.float32)
+            gradient = tl.exp(x - log_z) - smoothing / n_columns
+            gradient = tl.where(at + columns == target, gradient - (1.0 - smoothing), gradient)
+            tl.store(start + at + columns, tl.where(inside, gradient, 0.0), mask=at + columns < n_padded)
+
+
+def rows_to_gradient(
+    logits: Tensor, targets: Tensor, losses: Tensor, n_columns: int, smoothing: float, ignore: int
+) -> None:
+    """See cross_entropy.py: logits (R, V) become their gradient in place, losses (R,) are written."""
+    block = min(1024, triton.next_power_of_2(logits.shape[1]))
+    with torch.cuda.device(logits.device):
+        _rows_to_gradient[(logits.shape[0],)](
+            logits, targets, losses, logits.stride(0), n_columns, logits.shape[1], float(smoothing), ignore,
+            BLOCK=block, num_warps=4,
+        )  # fmt: skip
