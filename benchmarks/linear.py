@@ -1,22 +1,50 @@
-"""One decoding step's matrix products on the CPU: `F.linear` against the banded product of `headway.nn.linear`.
+"""Matrix products on the CPU: `F.linear` against the forms of `headway.nn.linear`.
 
-    python benchmarks/linear.py
+    python benchmarks/linear.py               one decoding step: the banded product
+    python benchmarks/linear.py --learning    forward and both gradients of 4096 rows: oneDNN
 
-Weights rotate among copies larger than the caches. "reading" is the sum of the same weights, the least that can be.
+For a step, weights rotate among copies larger than the caches; "reading" is the sum of the same weights, the least that
+can be.
 """
 
+import argparse
 import statistics
 import time
 
 import torch
 import torch.nn.functional as F
 
-from headway.nn.linear import few_rows_linear
+from headway.nn.linear import few_rows_linear, onednn_linear
 
 SHAPES = {"qkv": (2304, 768), "out": (768, 768), "up": (3072, 768), "down": (768, 3072), "unembedding": (50257, 768)}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--learning", action="store_true")
+    learning() if parser.parse_args().learning else deciding()
+
+
+def learning(rows: int = 4096) -> None:
+    print(
+        f"6 x 384, float32, {torch.get_num_threads()} threads, torch {torch.__version__}; milliseconds, median of 15\n"
+    )
+    print(f"{'product':12} {'F.linear':>9} {'oneDNN':>9} {'ratio':>6}")
+    for name, (n_out, n_in) in {"qkv": (1152, 384), "out": (384, 384), "up": (1536, 384), "down": (384, 1536)}.items():
+        x = torch.randn(rows, n_in, requires_grad=True)
+        weight, grad = torch.randn(n_out, n_in, requires_grad=True), torch.randn(rows, n_out)
+        seconds: dict[str, list[float]] = {"plain": [], "onednn": []}
+        for _ in range(18):
+            for kind, form in (("plain", F.linear), ("onednn", onednn_linear)):
+                began = time.perf_counter()
+                form(x, weight, None).backward(grad)
+                seconds[kind].append(time.perf_counter() - began)
+                x.grad = weight.grad = None
+        plain, other = (1e3 * statistics.median(found[3:]) for found in seconds.values())
+        print(f"{name:12} {plain:9.2f} {other:9.2f} {plain / other:5.2f}×")
+
+
+def deciding() -> None:
     threads = torch.get_num_threads()
     print(f"GPT-2 small, float32, {threads} threads, torch {torch.__version__}; microseconds, median of 30\n")
     print(f"{'product':12} {'rows':>4} {'F.linear':>9} {'banded':>9} {'reading':>9} {'ratio':>6}")
