@@ -125,6 +125,7 @@ class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag
     n_heads: int = 12
     d_model: int = 768
     n_segments: int = 2
+    labels: list[str] = []  # what a head that classifies or tags chooses from
     norm_order: NormOrder = "post"
     norm_eps: float = 1e-12
 
@@ -260,47 +261,116 @@ class DataConfig(Config, frozen=True, kw_only=True):
                 raise ConfigError(f"data.mix: the weight of {path!r} is {weight}, but must be a positive number")
 
 
+Objective = Literal["auto", "causal", "masked", "pairs", "classify", "tag", "span"]
+Optimizer = Literal["adamw", "adam", "sgd", "muon"]
+Schedule = Literal["cosine", "linear", "constant", "wsd", "inverse-sqrt", "step"]
+
+
 class TrainConfig(Config, frozen=True, kw_only=True):
     """Optimisation. Defaults suit a small GPT on a CPU."""
 
+    objective: Objective = "auto"  # what is learned; "auto": what the family is for (gpt causal, bert masked, …)
+    label_smoothing: float = 0.0  # the share of each target spread over the vocabulary (Szegedy et al. 2016, §7)
+
     steps: int = 1000
-    batch_size: int = 16
+    batch_size: int = 16  # rows a step learns from, over all ranks and pieces
+    max_tokens: int | None = None  # rows of like length, as many as fit this many tokens, in place of batch_size
+    accumulate: int = 1  # pieces a rank's rows are cut into, one after the other: less memory, the same step
+    max_seconds: float | None = None  # stop, and end the schedule, after this long
+
+    optimizer: Optimizer = "adamw"
     lr: float = 1e-3
-    min_lr: float = 0.0  # where the cosine ends
-    warmup_steps: int = 50
+    matrix_lr: float | None = None  # muon: of the matrices, in their own units; None: 0.02
     weight_decay: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.95
+    eps: float = 1e-8
+    momentum: float | None = None  # None: 0 for sgd, 0.95 for muon
     grad_clip: float = 1.0  # largest gradient norm; 0 turns clipping off
-    max_seconds: float | None = None  # stop, and end the schedule, after this long
+
+    schedule: Schedule = "cosine"
+    min_lr: float = 0.0  # where cosine, linear and wsd end
+    warmup_steps: int = 50
+    decay_share: float = 0.2  # wsd: the last share of the run, in which the rate falls
+    decay_from: int = 0  # step: the first step at which the rate falls
+    decay_every: int = 1000  # step: steps from there to the next fall
+    decay_factor: float = 0.5  # step: what the rate is multiplied with
+
+    ema: float = 0.0  # decay of a moving average of the weights, which is then what is scored and saved; 0: none
+    average: int = 0  # the last so many checkpoints are averaged at the end; 0: none
+
     seed: int = 1
     device: str = "auto"  # "auto": CUDA where there is one
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # "auto": bfloat16 on CUDA, float32 elsewhere
+    compile: bool | Literal["auto"] = "auto"  # "auto": on CUDA, where batches have one shape
+    checkpoint_activations: bool = False  # compute each block again on the way back instead of keeping it
+    parallel: Literal["none", "ddp", "fsdp"] = "none"  # how the ranks that torchrun starts share the work
+
+    save_every: int = 500  # steps between checkpoints; 0: only at the end
+    keep: int = 2  # checkpoints kept, beside the best; 0: all
+    log_every: int = 10  # steps between lines of log.jsonl
+    track: list[Literal["tensorboard", "wandb"]] = []  # where the log also goes
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0), ("seed", 0)):
+        for name, least in (
+            ("steps", 1),
+            ("batch_size", 1),
+            ("max_tokens", 1),
+            ("accumulate", 1),
+            ("warmup_steps", 0),
+            ("decay_from", 0),
+            ("decay_every", 1),
+            ("average", 0),
+            ("seed", 0),
+            ("save_every", 0),
+            ("keep", 0),
+            ("log_every", 1),
+        ):
             _at_least(self, name, least)
         if self.seed >= 2**31:
             raise ConfigError(f"train.seed={self.seed} must be below 2147483648")
-        for name in ("lr", "min_lr", "weight_decay", "grad_clip"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"train.{name}={getattr(self, name)} must be a number from 0 upwards")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
+        for name in ("lr", "matrix_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise ConfigError(f"train.{name}={value} must be a number from 0 upwards")
+        for name in ("beta1", "beta2", "momentum", "ema", "label_smoothing"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
+        if not 0 < self.decay_share <= 1:
+            raise ConfigError(f"train.decay_share={self.decay_share} is a share of the run: above 0, at most 1")
         if self.min_lr > self.lr:
             raise ConfigError(f"train.min_lr={self.min_lr} is above train.lr={self.lr}; the schedule falls")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"train.max_seconds={self.max_seconds} must be positive; leave it out for no limit")
+        if self.schedule == "inverse-sqrt" and not self.warmup_steps:
+            raise ConfigError("train.schedule='inverse-sqrt' falls from the end of its warm-up: set train.warmup_steps")
+        if self.average and self.average > self.keep > 0:
+            raise ConfigError(
+                f"train.average={self.average} checkpoints are averaged at the end, but train.keep={self.keep} are "
+                f"kept; set train.keep={self.average}"
+            )
 
 
 class EvalConfig(Config, frozen=True, kw_only=True):
     every: int = 0  # steps between evaluations on held-out text; 0: only at the end
     batch_size: int = 16
+    patience: int = 0  # evaluations without a new best after which training stops; 0: never
 
     def __post_init__(self) -> None:
-        _at_least(self, "every", 0)
+        for name in ("every", "patience"):
+            _at_least(self, name, 0)
         _at_least(self, "batch_size", 1)
+        if self.patience and not self.every:
+            raise ConfigError(f"eval.patience={self.patience} counts evaluations: set eval.every, in steps")
+
+
+class ResultConfig(Config, frozen=True, kw_only=True):
+    """What a shipped recipe reaches, beside what was published: read by people, not by the program."""
+
+    metric: str = ""
+    target: str = ""  # the published number and where it is from
+    ours: str = ""  # our number, with its conditions
+    command: str = ""  # which makes it again
 
 
 DEFAULT_MODEL = "gpt-mini"  # of a recipe that names none: something a laptop can train
@@ -315,6 +385,7 @@ class Recipe(Config, frozen=True, kw_only=True):
     data: DataConfig = msgspec.field(default_factory=DataConfig)
     train: TrainConfig = msgspec.field(default_factory=TrainConfig)
     eval: EvalConfig = msgspec.field(default_factory=EvalConfig)
+    result: ResultConfig = msgspec.field(default_factory=ResultConfig)
 
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(msgspec.to_builtins(self)))

@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 import headway
 from headway import tokenizers
-from headway.errors import CheckpointError
-from headway.models import BERT, MaskedLM
+from headway.errors import CheckpointError, ConfigError
+from headway.models import BERT, Classifier, MaskedLM, SpanReader, Tagger
 from tests.models.variants import GPTS, TRANSFORMERS, gpt, loud, name, transformer
 
 TINY_GPT2 = {"vocab_size": 60, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 4}
@@ -122,7 +122,16 @@ def test_bert_equals_transformers_both_ways(tmp_path):
     assert_close(again(ids, mask, segments)[mask], hidden[mask], rtol=1e-4, atol=1e-4)
 
 
-def test_the_encoder_under_another_head_opens(tmp_path):
+HEADS = {
+    "Classifier": transformers.BertForSequenceClassification,
+    "Tagger": transformers.BertForTokenClassification,
+    "SpanReader": transformers.BertForQuestionAnswering,
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("labels", [None, ["no", "maybe", "yes"]])
+def test_heads_equal_transformers_both_ways(name, labels, tmp_path):
     shape = {
         "vocab_size": 60,
         "hidden_size": 24,
@@ -130,11 +139,39 @@ def test_the_encoder_under_another_head_opens(tmp_path):
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
     }
-    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**shape)).eval()
-    theirs.save_pretrained(tmp_path)
-    model, ids = headway.load(tmp_path), torch.randint(60, (2, 9))
-    assert isinstance(model, BERT)
-    assert_close(model(ids), theirs.bert(ids).last_hidden_state, rtol=1e-4, atol=1e-4)
+    config = transformers.BertConfig(**shape)
+    if labels and name != "SpanReader":
+        config.id2label, config.label2id = dict(enumerate(labels)), {n: i for i, n in enumerate(labels)}
+    theirs = loud(HEADS[name](config)).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    model, ids = headway.load(tmp_path / "theirs"), torch.randint(60, (2, 9))
+    assert type(model).__name__ == name
+    if name != "SpanReader":
+        assert model.config.labels == (labels or ["LABEL_0", "LABEL_1"])
+
+    def logits(found):
+        return torch.stack((found.start_logits, found.end_logits), 1) if name == "SpanReader" else found.logits
+
+    assert_close(model(ids), logits(theirs(ids)), rtol=1e-4, atol=1e-4)
+    model.save(tmp_path / "ours")
+    again = HEADS[name].from_pretrained(tmp_path / "ours").eval()
+    assert_close(logits(again(ids)), model(ids), rtol=1e-4, atol=1e-4)
+    assert_close(headway.load(tmp_path / "ours")(ids), model(ids))
+
+
+@pytest.mark.parametrize("head", [MaskedLM, Classifier, Tagger, SpanReader])
+def test_heads_on_other_encoders_are_saved_in_our_own_layout(head, tmp_path):
+    shape = {"vocab_size": 60, "context": 32, "n_layers": 2, "d_model": 24, "n_heads": 4, "labels": ["a", "b", "c"]}
+    model, ids = loud(head(headway.create("bert", **shape, positions="rotary"))), torch.randint(60, (2, 12))
+    model.save(tmp_path / "ours")
+    loaded = headway.load(tmp_path / "ours")
+    assert type(loaded) is head
+    assert_close(loaded(ids), model(ids))
+
+
+def test_a_head_without_names_is_refused():
+    with pytest.raises(ConfigError, match=r"BERTConfig\(labels="):
+        Classifier(headway.create("bert-mini", device="meta"))
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -319,7 +356,7 @@ def test_a_damaged_index_is_named(saved, index):
 def test_the_best_checkpoint_of_a_run_is_the_one_with_a_number(tmp_path):
     for step, score in ((1, "NaN"), (2, "2.0"), (3, "3.0"), (4, "[]")):
         folder = gpt(n_layers=step).save(tmp_path / "run" / "checkpoints" / f"step-{step}")
-        (folder / "training.json").write_text(f'{{"bits_per_byte": {score}}}')
+        (folder / "training.json").write_text(f'{{"score": {{"merit": {score}}}}}')
     gpt().save(tmp_path / "run" / "checkpoints" / "step-final")
     assert headway.load(tmp_path / "run").config.n_layers == 2
 

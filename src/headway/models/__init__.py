@@ -3,6 +3,7 @@
 from headway.models.base import LanguageModel, Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
+from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.ngram import NGram
 from headway.models.registry import MODELS, create
 from headway.models.storage import find_model, load
@@ -12,10 +13,13 @@ __all__ = [
     "BERT",
     "GPT",
     "MODELS",
+    "Classifier",
     "LanguageModel",
     "MaskedLM",
     "Model",
     "NGram",
+    "SpanReader",
+    "Tagger",
     "Transformer",
     "create",
     "find_model",

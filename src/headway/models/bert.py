@@ -96,10 +96,18 @@ class MaskedLM(Model):
         if self.output is not None:
             nn.init.trunc_normal_(self.output, std=0.02, a=-0.04, b=0.04)
 
+    @property
+    def table(self) -> nn.Parameter:
+        """The matrix (V, D) that turns vectors into logits."""
+        return self.encoder.embedding.weight if self.output is None else self.output
+
+    def hidden(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """The vectors (B, T, D) that are turned into logits."""
+        return self.norm(self.activation(self.dense(self.encoder(ids, mask, segments))))
+
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Logits (B, T, V) for every position."""
-        x = self.norm(self.activation(self.dense(self.encoder(ids, mask, segments))))
-        return F.linear(x, self.encoder.embedding.weight if self.output is None else self.output, self.bias)
+        return F.linear(self.hidden(ids, mask, segments), self.table, self.bias)
 
 
 def check_mask(ids: Tensor, mask: Tensor | None, name: str) -> None:

@@ -342,6 +342,16 @@ LLAMA = Layout(
 # ── BERT ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _write_labels(labels: list[str]) -> dict[str, Any]:
+    if not labels:
+        return {}
+    return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+
+
+def _read_labels(names: Mapping[Any, Any]) -> list[str]:
+    return [str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0]))]
+
+
 def _write_bert(c: BERTConfig) -> dict[str, Any] | None:
     parts = {**_GPT_PARTS, "norm_order": "post", "feed_forward": tuple(ACTIVATIONS)}
     if not _is_plain(c) or not _fits(c, **parts):
@@ -359,6 +369,11 @@ def _write_bert(c: BERTConfig) -> dict[str, Any] | None:
         "type_vocab_size": c.n_segments,
         "layer_norm_eps": c.norm_eps,
         "tie_word_embeddings": c.tie_embeddings,
+        **(
+            {"id2label": dict(enumerate(c.labels)), "label2id": {n: i for i, n in enumerate(c.labels)}}
+            if c.labels
+            else {}
+        ),
     }
 
 
@@ -376,6 +391,9 @@ def _read_bert(config: Mapping[str, Any]) -> BERTConfig:
         "n_segments": config.get("type_vocab_size", 2),
         "norm_eps": config.get("layer_norm_eps", 1e-12),
         "tie_embeddings": config.get("tie_word_embeddings", True),
+        "labels": [
+            str(name) for _, name in sorted((config.get("id2label") or {}).items(), key=lambda item: int(item[0]))
+        ],
     }
     return build(BERTConfig, fields)
 
@@ -426,5 +444,35 @@ MASKED_LM = Layout(
     optional=("encoder.pooler.weight", "encoder.pooler.bias"),  # transformers saves this head without the pooler
 )
 
+
+def _read_labelled(config: Mapping[str, Any]) -> BERTConfig:
+    """transformers leaves out the names of labels where there are two that nobody named."""
+    found = _read_bert(config)
+    return found if found.labels else found.replace(labels=["LABEL_0", "LABEL_1"])
+
+
+def _head(architecture: str, output: str, *, optional: tuple[str, ...] = ()) -> Layout:
+    """One linear layer on the encoder."""
+    return Layout(
+        model_type="bert",
+        architecture=architecture,
+        prefix="bert.",
+        names=(*(Name(f"encoder.{name.ours}", name.theirs) for name in BERT.names), *_pairs("output", output)),
+        ignored=(".position_ids",),
+        write_config=_write_bert,
+        read_config=_read_bert if output == "qa_outputs" else _read_labelled,
+        optional=optional,
+    )
+
+
+_POOLER = ("encoder.pooler.weight", "encoder.pooler.bias")  # transformers saves these heads without it
+
 # Model class, by name → the layouts it may be saved in, first fit first.
-LAYOUTS: dict[str, tuple[Layout, ...]] = {"GPT": (GPT2, GPT1, LLAMA), "BERT": (BERT,), "MaskedLM": (MASKED_LM,)}
+LAYOUTS: dict[str, tuple[Layout, ...]] = {
+    "GPT": (GPT2, GPT1, LLAMA),
+    "BERT": (BERT,),
+    "MaskedLM": (MASKED_LM,),
+    "Classifier": (_head("BertForSequenceClassification", "classifier"),),
+    "Tagger": (_head("BertForTokenClassification", "classifier", optional=_POOLER),),
+    "SpanReader": (_head("BertForQuestionAnswering", "qa_outputs", optional=_POOLER),),
+}

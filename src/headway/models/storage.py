@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,25 @@ from headway.files import new_directory
 from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
+from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.layouts import LAYOUTS, Layout
 from headway.models.registry import MODELS
 from headway.presets import PRESETS
 from headway.tokenizers.load import load_tokenizer, tokenizer_file
 
 # Model class by name, as in LAYOUTS → from a config to the model.
-_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "MaskedLM": lambda c: MaskedLM(BERT(c))}
+_HEADS: dict[str, Callable[[BERT], Model]] = {
+    "MaskedLM": MaskedLM,
+    "Classifier": Classifier,
+    "Tagger": Tagger,
+    "SpanReader": SpanReader,
+}
+_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT}
+_MAKERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
 
 WEIGHTS = "model.safetensors"
+AVERAGED = "averaged"  # in a run: the mean of its last checkpoints
+SHARDS = "shards"  # in a checkpoint of many ranks: the weights in their shares, by our names
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -47,31 +58,27 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
     return path
 
 
-def write_model(model: Model, folder: Path) -> None:
-    """Write the files of a model into a folder that exists."""
+def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
+    """Write the files of a model into a folder that exists; without `weights`, all the others."""
     config = model.config
     _check_tokenizer(model, folder)
-    tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()}
+    tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
     for layout in LAYOUTS.get(type(model).__name__, ()):
         if fields := layout.write_config(config):
-            tensors = layout.to_theirs(config, tensors)
+            tensors = layout.to_theirs(config, tensors) if weights else {}
             document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
             break
     else:
-        if isinstance(model, MaskedLM):
-            raise ConfigError(
-                "a masked-LM head on an encoder that is not BERT's cannot be saved yet; save model.encoder"
-            )
         table = msgspec.to_builtins(config)
         document = {"model_type": f"headway-{table['family']}", "architectures": [type(model).__name__], **table}
     document["dtype"] = str(model.dtype).removeprefix("torch.")
     document["headway_version"] = __version__
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    # Contiguous copies: safetensors refuses tensors that share memory.
-    try:
-        save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
-    except SafetensorError as error:  # such as a full disk
-        raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
+    if weights:
+        try:  # contiguous copies: safetensors refuses tensors that share memory
+            save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+        except SafetensorError as error:  # such as a full disk
+            raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
     if not isinstance(config, BERTConfig):
         ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
         (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
@@ -87,11 +94,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
     folder = find_model(path)
     document = read_json(folder / "config.json")
     model, layout = _from_config(document, folder)
-    tensors = read_tensors(folder)
+    tensors = _weights(folder, model, layout)
     try:
-        if layout is not None:
-            assert isinstance(model.config, StackConfig)
-            tensors = layout.to_ours(model.config, tensors, model.state_dict())
         model.load_weights(tensors)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
@@ -102,6 +106,40 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
     model.tokenizer = load_tokenizer(folder) if tokenizer_file(folder) else None
     _check_tokenizer(model, folder)
     return model.to(parse_device(device), precision).eval()
+
+
+def read_weights(folder: Path, model: Model) -> dict[str, Tensor]:
+    """The weights in a folder by the names of this model, which was saved there."""
+    _, layout = _from_config(read_json(folder / "config.json"), folder)
+    return _weights(folder, model, layout)
+
+
+def _weights(folder: Path, model: Model, layout: Layout | None) -> dict[str, Tensor]:
+    if (folder / SHARDS).is_dir():
+        return _read_shards(folder / SHARDS, model)
+    tensors = read_tensors(folder)
+    if layout is None:
+        return tensors
+    assert isinstance(model.config, StackConfig)
+    try:
+        return layout.to_ours(model.config, tensors, model.state_dict())
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+
+
+def _read_shards(folder: Path, model: Model) -> dict[str, Tensor]:
+    """The shares of many ranks, put together: the averaged weights where there are any."""
+    from torch.distributed.checkpoint import load as read_shares
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
+    reader = HuggingFaceStorageReader(str(folder))
+    names = reader.read_metadata().state_dict_metadata
+    kind = "average" if any(name.startswith("average/") for name in names) else "model"
+    found = {f"{kind}/{name}": torch.empty(t.shape, dtype=t.dtype) for name, t in model.state_dict().items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is one process, which is what is meant
+        read_shares(found, storage_reader=reader, no_dist=True)
+    return {name.removeprefix(f"{kind}/"): tensor for name, tensor in found.items()}
 
 
 def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layout | None]:
@@ -118,7 +156,8 @@ def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layo
                     )
                 known = {*FAMILIES[family].__struct_fields__, "family"}
                 config = build(FAMILIES[family], {k: v for k, v in document.items() if k in known})
-                return MODELS[family](config), None
+                name = next(iter(document.get("architectures") or []), None)
+                return (_MAKERS[name] if name in _HEADS else MODELS[family])(config), None
             found = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
             if not found:
                 types = sorted({layout.model_type for ls in LAYOUTS.values() for layout in ls})
@@ -141,12 +180,12 @@ def _check_tokenizer(model: Model, folder: Path) -> None:
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder of a model: the path itself, or a run's best checkpoint, by bits per byte on held-out text."""
+    """The folder of a model: the path itself, or a run's best checkpoint, by its score on held-out text."""
     path = Path(path)
     if (path / "config.json").is_file():
         return path
     checkpoints = [c for c in (path / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", c.name)]
-    checkpoints = [c for c in checkpoints if (c / "config.json").is_file()]
+    checkpoints = [c for c in [*checkpoints, path / AVERAGED] if (c / "config.json").is_file()]
     if checkpoints:
         return min(checkpoints, key=_merit)
     if path.is_dir():
@@ -156,9 +195,9 @@ def find_model(path: str | Path) -> Path:
 
 
 def _merit(checkpoint: Path) -> tuple[float, int]:
-    step = int(checkpoint.name.removeprefix("step-"))
+    step = int(checkpoint.name.removeprefix("step-")) if checkpoint.name != AVERAGED else 0
     try:
-        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["bits_per_byte"])
+        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["score"]["merit"])
     except (OSError, ValueError, KeyError, TypeError):
         score = math.inf  # interrupted before it was scored
     return (math.inf if math.isnan(score) else score, -step)

@@ -150,13 +150,19 @@ class Transformer(Model):
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
+        return self.embedding.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
+
+    def hidden(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """The vectors (B, T, D) that are turned into logits."""
         ids, _ = blank_padding(ids, lengths)
         check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
         check_shape(source, "source")
         if ids.shape[0] != source.shape[0]:
             raise InputError(f"ids of {ids.shape[0]} rows for a source of {source.shape[0]}: one target a source")
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
-        return self.embedding.unembed(self.decoder.norm(self.decoder(self.embedding(ids), seen)))
+        return self.decoder.norm(self.decoder(self.embedding(ids), seen))
 
     def start(
         self,
