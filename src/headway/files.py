@@ -1,5 +1,6 @@
 """Writing to disk so that a reader never meets half a file: aside first, then renamed into place."""
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -11,8 +12,10 @@ from headway.errors import CheckpointError
 
 
 @contextmanager
-def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def new_directory(path: str | Path, *, overwrite: bool = False, aside: Path | None = None) -> Iterator[Path]:
     """A folder to fill; it takes the name `path`, whole and flushed to disk, when the block ends well.
+
+    Until then it is beside it, as `aside` where other processes must know, else by a name nobody has.
 
     If the block fails, or the power does, whatever was at `path` is still there. Overwriting takes two renames: should
     the power fail between them, the old folder is whole beside its place, as `.NAME.….old/NAME`.
@@ -23,7 +26,11 @@ def new_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
             f"{path} is there already and would be lost; choose another place, or pass overwrite=True"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    if aside is None:
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    else:
+        shutil.rmtree(aside, ignore_errors=True)  # of a writer that was killed
+        aside.mkdir()
     aside.chmod(0o755)
     try:
         yield aside
@@ -81,6 +88,15 @@ def flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock that the system releases when this process ends, however it ends. Without `wait`, one that another
+    process holds is a BlockingIOError."""
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
 
 
 def free_name(path: Path) -> Path:

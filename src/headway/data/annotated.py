@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.batches import IGNORE, Batch, Draw
+from headway.data.batches import IGNORE, Batch, Draw, count_targets
 from headway.data.order import Indices
 from headway.data.ragged import Ragged, room_for
 from headway.data.records import Labelled, Question, Tagged
@@ -22,12 +22,20 @@ class LabelBatch(Batch):
     mask: Tensor  # (B, T)
     labels: Tensor  # (B,)
 
+    @property
+    def n_targets(self) -> int:
+        return len(self)
+
 
 @dataclass(frozen=True)
 class TagBatch(Batch):
     ids: Tensor  # (B, T)
     mask: Tensor  # (B, T)
     tags: Tensor  # (B, T) at the first piece of each word, IGNORE elsewhere
+
+    @property
+    def n_targets(self) -> int:
+        return count_targets(self.tags)
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,10 @@ class SpanBatch(Batch):
     segments: Tensor  # (B, T) 0 the question, 1 the context
     starts: Tensor  # (B,) first token of the answer; 0, the first of the row, where the context does not say
     ends: Tensor  # (B,) its last token
+
+    @property
+    def n_targets(self) -> int:
+        return 2 * len(self)
 
 
 class Rows:

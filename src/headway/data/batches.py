@@ -8,9 +8,9 @@ Masks are True where there is a token to be looked at. Targets at `IGNORE` are n
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -45,6 +45,11 @@ class Batch:
         values = (getattr(self, field.name) for field in fields(self))
         return type(self)(*(change(value) if isinstance(value, Tensor) else value for value in values))
 
+    @property
+    def n_targets(self) -> int:
+        """How many predictions are asked for: what a loss is averaged over. Ask before the batch goes to a GPU."""
+        raise NotImplementedError
+
     def rows(self, indices: Tensor) -> Self:
         """Some rows, or all in another order."""
         return self._map(lambda tensor: tensor[indices])
@@ -62,6 +67,14 @@ class CausalBatch(Batch):
     targets: Tensor  # (B, T)
     lengths: Tensor | None = None  # (B,) real tokens, where rows are padded
     documents: Tensor | None = None  # (B, T) number of each token's document, −1 for padding
+
+    @property
+    def n_targets(self) -> int:
+        return count_targets(self.targets)
+
+
+def count_targets(targets: Tensor) -> int:
+    return int((targets != IGNORE).sum())
 
 
 B_co = TypeVar("B_co", bound=Batch, covariant=True)
@@ -136,14 +149,26 @@ class Batches(Generic[B_co]):
         return (self.at(epoch, step) for step in range(self.steps(epoch)))
 
 
+@runtime_checkable
+class Movable(Protocol):
+    """What `prefetch` can bring to a device."""
+
+    def to(self, device: torch.device | str) -> Self: ...
+
+    def pin_memory(self) -> Self: ...
+
+
 T = TypeVar("T")
 _END: Any = object()
 
 
-def prefetch(items: Iterable[T], depth: int = 2, *, device: torch.device | str | None = None) -> Iterator[T]:
+def prefetch(
+    items: Iterable[T], depth: int = 2, *, device: torch.device | str | None = None
+) -> Generator[T, None, None]:
     """The same items, made by a thread while the caller is busy with those before: up to `depth` lie ready.
 
-    With a device, batches are also moved there; to a GPU through pinned memory, so that copying overlaps too.
+    With a device, what can be moved (batches) is also moved there; to a GPU through pinned memory, so that copying
+    overlaps too.
     """
     if depth < 1:
         raise ConfigError(f"depth={depth}: at least one item must lie ready")
@@ -163,7 +188,7 @@ def prefetch(items: Iterable[T], depth: int = 2, *, device: torch.device | str |
     def work() -> None:
         try:
             for item in items:
-                if to_gpu and isinstance(item, Batch):
+                if to_gpu and isinstance(item, Movable):
                     item = item.pin_memory()
                 if not put((item, None)):
                     return
@@ -181,7 +206,7 @@ def prefetch(items: Iterable[T], depth: int = 2, *, device: torch.device | str |
                 raise error
             if item is _END:
                 return
-            if device is not None and isinstance(item, Batch):
+            if device is not None and isinstance(item, Movable):
                 item = item.to(device)
             yield item
     finally:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.batches import IGNORE, Batch, Draw
+from headway.data.batches import IGNORE, Batch, Draw, count_targets
 from headway.data.order import Indices, uniforms
 from headway.data.ragged import room_for
 from headway.data.shards import Tokens
@@ -25,6 +25,10 @@ class MaskedBatch(Batch):
     ids: Tensor  # (B, T)
     mask: Tensor  # (B, T) real tokens
     targets: Tensor  # (B, T) what was there, where it is asked for
+
+    @property
+    def n_targets(self) -> int:
+        return count_targets(self.targets)
 
 
 def hide_tokens(

@@ -68,19 +68,21 @@ def shuffled(places: Indices, n: int, *parts: int | str) -> Indices:
 
 @dataclass(frozen=True)
 class Order:
-    """Batches of `batch_size` examples out of n; the last of an epoch may be smaller."""
+    """Batches of `batch_size` examples out of n. The last of an epoch may be smaller; with `whole` it is left out,
+    so that all have one shape (unless there is no other)."""
 
     n: int
     batch_size: int
     seed: int = 0
     shuffle: bool = True
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.batch_size < 1:
             raise ConfigError(f"{self.n} examples in batches of {self.batch_size}: both must be at least 1")
 
     def steps(self, epoch: int = 0) -> int:
-        return -(-self.n // self.batch_size)
+        return max(1, self.n // self.batch_size) if self.whole else -(-self.n // self.batch_size)
 
     def indices(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Indices:
         """The examples of a batch, or of one rank's share in it."""

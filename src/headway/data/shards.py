@@ -11,14 +11,12 @@ a shard depends on the documents alone, not on how many workers there were or ho
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +30,7 @@ from headway.data.records import grouped
 from headway.data.sources import Source, open_source
 from headway.data.splits import PARTS, Plan, Scan, Scanned, Shares, make_plan, shares_of, sources_of
 from headway.errors import DataError, InputError
-from headway.files import flush, write_text
+from headway.files import flush, locked, write_text
 from headway.tokenizers import Tokenizer
 
 VERSION = 3  # of what is written
@@ -215,7 +213,7 @@ def prepare(
         return open_prepared(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place.with_suffix(".lock")):
+        with locked(place.with_suffix(".lock")):
             if not (place / "meta.json").is_file():  # someone else may have made it while we waited
                 shutil.rmtree(place, ignore_errors=True)  # without it, whatever is there is not ours to trust
                 _make(place, source, plan, found, tokenizer, workers or os.cpu_count() or 1, report, shard)
@@ -262,14 +260,6 @@ def _scan(source: Source, shares: Shares, folder: Path, report: Report) -> Scann
         except OSError:
             pass  # it is only a memory
     return found
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock that the system releases when this process ends, however it ends."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.batches import IGNORE, Batch, Draw
+from headway.data.batches import IGNORE, Batch, Draw, count_targets
 from headway.data.order import Indices
 from headway.data.ragged import Ragged
 from headway.data.records import Pair
@@ -25,6 +25,10 @@ class PairBatch(Batch):
     inputs: Tensor  # (B, T) begin, then the target
     targets: Tensor  # (B, T) the target, then end
     target_mask: Tensor  # (B, T)
+
+    @property
+    def n_targets(self) -> int:
+        return count_targets(self.targets)
 
 
 class TextPairs:
