@@ -8,7 +8,7 @@ import typer
 from headway.cli.options import Json, print_json, program
 
 if TYPE_CHECKING:
-    from headway.models.base import LanguageModel
+    from headway.models.base import LanguageModel, Model
 
 PROMPT = "The "
 SAMPLE_TOKENS = 60
@@ -50,7 +50,8 @@ def demo(
     held_out = list(read_part(recipe.data, "valid"))
     seen: dict[str, Any] = {}
 
-    def look_before(model: "LanguageModel") -> None:
+    def look_before(model: "Model") -> None:
+        assert isinstance(model, GPT)
         seen["sample_before"] = _sample(model)
         seen["untrained"] = headway.evaluate(model, held_out).bits_per_byte
         say("training    Ctrl-C stops early and keeps what was learned")
@@ -63,7 +64,7 @@ def demo(
     model, tokenizer = result.model, result.model.tokenizer
     assert isinstance(model, GPT)
     assert tokenizer is not None
-    score = result.score or headway.evaluate(model, held_out)
+    score = headway.evaluate(model, held_out)
     trigram = NGram(NGramConfig(vocab_size=tokenizer.vocab_size, order=3))
     trigram.tokenizer = tokenizer
     trigram.fit(torch.tensor(tokenizer.stream(read_part(recipe.data, "train"))))

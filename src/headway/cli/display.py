@@ -18,11 +18,11 @@ def say(line: str) -> None:
 
 
 class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
-    def __init__(self) -> None:
+    def __init__(self, *, bar: bool = True) -> None:
         self.bar: Any = None
         self.last = 0.0
         self.bytes = ReadingDisplay()
-        if sys.stderr.isatty():
+        if bar and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
@@ -43,6 +43,10 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         """Show text becoming tokens, where that takes a while."""
         self.bytes.show(progress.stage, progress.done, progress.total)
 
+    def say(self, line: str) -> None:
+        """A line above the bar."""
+        self.bar.console.print(line, highlight=False) if self.bar is not None else say(line)
+
     def report(self, progress: "Progress") -> None:
         """Show a step."""
         line = describe(progress)
@@ -52,8 +56,8 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
             self.last = time.monotonic()
             say(line)
         if progress.score is not None:
-            text = f"step {progress.step}: held-out {progress.score.bits_per_byte:.4f} bits per byte"
-            self.bar.console.print(text, highlight=False) if self.bar is not None else say(text)
+            text = f"step {progress.step:>5}  held out: {progress.score.summary}"
+            self.say(text)
 
 
 class ReadingDisplay(AbstractContextManager["ReadingDisplay"]):
@@ -100,10 +104,13 @@ class ReadingDisplay(AbstractContextManager["ReadingDisplay"]):
 
 
 def describe(progress: "Progress") -> str:
+    per_byte = "" if progress.bits_per_byte is None else f" ({progress.bits_per_byte:.3f} bits/byte)"
+    mfu = "" if progress.mfu is None else f"  MFU {progress.mfu:.1%}"
     left = "" if progress.share >= 1 else f"  {clock(progress.seconds_left)} left"
     return (
-        f"step {progress.step:>5}  loss {progress.loss:.3f}  lr {progress.lr:.1e}  "
-        f"{progress.tokens_per_second:,.0f} tokens/s{left}"
+        f"step {progress.step:>5}  loss {progress.loss:.3f}{per_byte}  lr {progress.lr:.1e}  "
+        f"norm {progress.grad_norm:.2f}  {progress.tokens_per_second:,.0f} tokens/s{mfu}  "
+        f"{progress.memory / 2**30:.1f} GiB{left}"
     )
 
 

@@ -1,7 +1,7 @@
 """headway eval"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ def evaluate(
         str | None,
         typer.Argument(help="A text file, folder, glob or built-in corpus. Default: what the run held out."),
     ] = None,
+    part: Annotated[
+        Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
+    ] = "valid",
     context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: the model's context.")] = None,
     batch_size: Annotated[int, typer.Option(help="Windows at a time, at least 1.")] = 16,
     device: Device = "auto",
@@ -39,7 +42,12 @@ def evaluate(
         documents, what = load_documents(text), text
     elif (Path(model) / "recipe.toml").is_file():
         data = load_recipe(Path(model)).data
-        documents, what = list(read_part(data, "valid")), f"{data.path}, the part held out"
+        documents = list(read_part(data, part))
+        what = f"{data.path}, the part {'held out' if part == 'valid' else 'for testing'}"
+        if not documents:
+            raise typer.BadParameter(
+                f"{data.path} has no {part} part: set data.{part} when training", param_hint="--part"
+            )
     else:
         raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
 

@@ -1,6 +1,7 @@
 """Options that several verbs share."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -32,7 +33,16 @@ def unescaped(separator: str | None) -> str | None:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False))
+    print(json.dumps(_finite(value), ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def program() -> str:

@@ -1,5 +1,6 @@
 """headway train"""
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -7,10 +8,13 @@ import typer
 
 from headway.cli.options import Device, Json, print_json, program
 
+GENERATIVE = ("gpt2", "openai-gpt", "llama", "headway-gpt", "headway-ngram")  # model types that write text
+
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(help="A shipped recipe by name, or a TOML file.", show_default=False)
+        str | None,
+        typer.Argument(help="A shipped recipe by name, a TOML file, or a run to repeat or resume.", show_default=False),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: --set train.steps=100. Repeatable.")
@@ -18,6 +22,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="The run's folder. Default: the next free runs/NAME.", show_default=False)
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run RECIPE (or --out) from its last whole checkpoint.")
+    ] = False,
     device: Device = "auto",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16; auto: bfloat16 on CUDA, else float32.")] = "auto",
     show_list: Annotated[bool, typer.Option("--list", help="List the shipped recipes and exit.")] = False,
@@ -27,21 +34,31 @@ def train(
     """Train a model on a text, as a recipe says.
 
     The run's folder gets the whole recipe, a log, and the model: a directory that transformers opens too, where it
-    knows the architecture. Ctrl-C ends a run early and keeps what it has learned.
+    knows the architecture. Ctrl-C ends a run early and keeps what it has learned; --resume goes on with it, exactly as
+    if it had never stopped. On several GPUs or machines: torchrun -m headway train … --set train.parallel=ddp.
 
     \b
     Examples:
       headway train demo --show
       headway train demo --set train.steps=20
       headway train demo --set data.path=my.txt --set model.n_layers=6 --out runs/mine
+      headway train runs/mine --resume --set train.steps=40
     """
     import msgspec
 
     from headway.config import RECIPES, load_recipe
 
     if show_list:
-        recipes = {file.stem: load_recipe(file).description for file in sorted(RECIPES.glob("*.toml"))}
-        print_json(recipes) if json else print("\n".join(f"{name:16} {text}" for name, text in recipes.items()))
+        recipes = {file.stem: load_recipe(file) for file in sorted(RECIPES.glob("*.toml"))}
+        if json:
+            results = {name: msgspec.to_builtins(plan.result) for name, plan in recipes.items()}
+            print_json({name: {"description": plan.description, **results[name]} for name, plan in recipes.items()})
+            return
+        for name, plan in recipes.items():
+            print(f"{name:18} {plan.description}")
+            for what in ("target", "ours"):
+                if text := getattr(plan.result, what):
+                    print(f"{'':18}   {what:7} {text}")
         return
     if recipe is None:
         raise typer.BadParameter("which recipe? `headway train --list` shows them", param_hint="RECIPE")
@@ -55,14 +72,29 @@ def train(
     if out is not None and out == Path():
         raise typer.BadParameter("name a new folder, such as runs/mine", param_hint="--out")
 
+    if resume and out is None and (Path(recipe) / "recipe.toml").is_file():
+        out = Path(recipe)
+    elif resume and out is None:
+        raise typer.BadParameter(f"{recipe} is no run to go on with; name one, such as runs/mine", param_hint="RECIPE")
+
     from headway.cli.display import TrainingDisplay, clock, say
-    from headway.files import free_name
     from headway.models.storage import read_json
     from headway.training import train as run_training
+    from headway.training.loop import default_place
+    from headway.training.parallel import rank, restarts
 
-    place = out or free_name(Path("runs") / Path(recipe).stem)
-    with TrainingDisplay() as display:
-        result = run_training(plan, out=place, report=display.report, say=say, preparing=display.preparing)
+    place = out or default_place(Path(recipe).stem, again=restarts() > 0)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step
+    try:
+        with TrainingDisplay() as display:
+            result = run_training(
+                plan, out=place, resume=resume, report=display.report, say=display.say, preparing=display.preparing
+            )
+    except KeyboardInterrupt:
+        say("interrupted outside of training: whatever is in the run's folder is as it was")
+        raise typer.Exit(130) from None
+    if rank():  # the first speaks for all
+        raise typer.Exit(130 if result.interrupted else 0)
     if json:
         print_json(
             {
@@ -77,15 +109,16 @@ def train(
         )
     else:
         if result.score:
-            print(
-                f"held-out text: {result.score.bits_per_byte:.4f} bits per byte, "
-                f"{result.score.nats_per_token:.4f} nats per token; {result.steps} steps in {clock(result.seconds)}"
-            )
+            print(f"held out: {result.score.summary}; {result.steps} steps in {clock(result.seconds)}")
+            if result.best_step not in (None, result.steps):
+                print(f"best:  step {result.best_step}, which `{program()} generate` and `eval` take")
         kind = read_json(result.checkpoint / "config.json")["model_type"]
         print(
             f"saved: {result.checkpoint}" + ("" if not kind.startswith("headway-") else f" ({kind}: for Headway alone)")
         )
-        print(f"try:   {program()} generate {result.path}")
+        if kind in GENERATIVE:
+            print(f"try:   {program()} generate {result.path}")
     if result.interrupted:
-        say(f"interrupted after step {result.steps}; what was learned so far is saved")
+        again = f"to go on: {program()} train {result.path} --resume"
+        say(f"interrupted after step {result.steps}; what was learned so far is saved. {again}")
         raise typer.Exit(130)

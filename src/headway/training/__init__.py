@@ -1,6 +1,6 @@
 """Training and scoring."""
 
-from headway.training.evaluation import Score, evaluate
+from headway.training.evaluation import Score, TaskScore, evaluate
 from headway.training.loop import Progress, Result, train
 
-__all__ = ["Progress", "Result", "Score", "evaluate", "train"]
+__all__ = ["Progress", "Result", "Score", "TaskScore", "evaluate", "train"]

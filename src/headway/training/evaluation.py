@@ -1,31 +1,61 @@
-"""How well a model predicts a text: nats per token, and bits per byte, which families and tokenizers share.
+"""How well a model does on held-out text: bits per byte for language models, nats per target for everything else.
 
     bits per byte = −log2 p(text) / UTF-8 bytes of the text
 
-The text is cut into consecutive windows without overlap: of the model's context unless one is given, and to compare
-families the same one must be given. Every token is paid for: the first one too (tokenizers/base.py, rules 3 and 4),
-and bytes lost in <unk> are spelled out at 8 bits each.
+which families and tokenizers share. The text is cut into consecutive windows without overlap: of the model's context
+unless one is given, and to compare families the same one must be given. Every token is paid for: the first one too
+(tokenizers/base.py, rules 3 and 4), and bytes lost in <unk> are spelled out at 8 bits each.
+
+Each score has a `merit`, smaller being better: what training compares checkpoints by.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.data.batches import IGNORE, Batch, Batches, CausalBatch
 from headway.data.windows import consecutive_windows
 from headway.errors import ConfigError, DataError, InputError
+from headway.models import GPT
 from headway.models.base import LanguageModel, Model, evaluating, language_model
 from headway.nn.masks import padding
+from headway.tokenizers import Tokenizer
 from headway.tokenizers.base import check_texts
+from headway.training.objectives import Outcome, causal
+from headway.training.parallel import World
 
 MAX_LOGITS = 2**25  # numbers held at once: 128 MiB in float32
+
+Ask = Callable[[Any], Outcome]  # a batch → its nats, and how many it got right
+
+
+class Scored(Protocol):
+    """What the loop asks of a score."""
+
+    @property
+    def merit(self) -> float: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    def to_dict(self) -> dict[str, float]: ...
+
+
+class HeldOut(Protocol):
+    """Held-out examples, ready to be asked about again and again."""
+
+    def score(self, ask: Ask, world: World = World()) -> Scored: ...  # noqa: B008 (frozen)
 
 
 @dataclass(frozen=True)
 class Score:
+    """Of a language model on a text."""
+
     nats_per_token: float
     bits_per_byte: float
     n_tokens: int  # that were predicted
@@ -35,10 +65,127 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.nats_per_token) if self.nats_per_token < 700 else math.inf
+        return _exp(self.nats_per_token)
+
+    @property
+    def merit(self) -> float:
+        return self.bits_per_byte
+
+    @property
+    def summary(self) -> str:
+        return f"{self.bits_per_byte:.4f} bits per byte, {self.nats_per_token:.4f} nats per token"
 
     def to_dict(self) -> dict[str, float]:
         return {**self.__dict__, "perplexity": self.perplexity}
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """Of a model on examples with answers."""
+
+    nats_per_target: float
+    n_targets: int
+    accuracy: float | None = None  # share of the targets that got the highest score, where that is asked
+
+    @property
+    def perplexity(self) -> float:
+        return _exp(self.nats_per_target)
+
+    @property
+    def merit(self) -> float:
+        return self.nats_per_target
+
+    @property
+    def summary(self) -> str:
+        right = "" if self.accuracy is None else f", {self.accuracy:.2%} right"
+        return f"{self.nats_per_target:.4f} nats per target{right}"
+
+    def to_dict(self) -> dict[str, float]:
+        found = {"nats_per_target": self.nats_per_target, "n_targets": self.n_targets, "perplexity": self.perplexity}
+        return found if self.accuracy is None else {**found, "accuracy": self.accuracy}
+
+
+def _exp(nats: float) -> float:
+    return math.exp(nats) if nats < 700 else math.inf
+
+
+class HeldOutText:
+    """Documents as one stream of tokens, in consecutive windows."""
+
+    def __init__(
+        self, documents: Sequence[str], tokenizer: Tokenizer, *, vocab_size: int, context: int, batch_size: int
+    ):
+        check_texts(documents)
+        self.n_bytes = sum(len(document.encode()) for document in documents)
+        if not self.n_bytes:
+            raise DataError("there is no text to score: it is empty")
+        self.n_documents = len(documents)
+        self.lost = sum(map(tokenizer.lost_bytes, documents))
+        ids, begins = tokenizer.stream_with_begins(documents)
+        self.stream, self.is_given = torch.tensor(ids), torch.zeros(len(ids), dtype=torch.bool)
+        self.is_given[begins] = True
+        # With no token to begin from, the first is paid for as one out of the vocabulary.
+        self.first = math.log(vocab_size) if tokenizer.bos_id is None else 0.0
+        self.context = context
+        self.rows = max(1, min(batch_size, MAX_LOGITS // (context * vocab_size)))
+
+    def batches(self) -> Iterator[CausalBatch]:
+        windows = consecutive_windows(self.stream, self.context, self.rows)
+        given = consecutive_windows(self.is_given, self.context, self.rows)
+        for (inputs, targets, lengths), (_, skipped, _) in zip(windows, given, strict=True):
+            counted = padding(lengths, targets.shape[1]) & ~skipped
+            yield CausalBatch(inputs, targets.masked_fill(~counted, IGNORE), lengths)
+
+    def score(self, ask: Ask, world: World = World()) -> Score:  # noqa: B008 (frozen)
+        nats, n_tokens, _ = ask_all(ask, self.batches(), world)
+        nats, n_tokens = nats + self.first, n_tokens + bool(self.first)
+        return Score(
+            nats_per_token=nats / max(n_tokens, 1),
+            bits_per_byte=(nats / math.log(2) + 8 * self.lost) / self.n_bytes,
+            n_tokens=n_tokens,
+            n_bytes=self.n_bytes,
+            context=self.context,
+            lost_bytes=self.lost,
+        )
+
+
+class HeldOutExamples:
+    """Examples of any task, in the order of their batches."""
+
+    def __init__(self, batches: Batches[Any]):
+        self.batches = batches
+
+    def score(self, ask: Ask, world: World = World()) -> TaskScore:  # noqa: B008 (frozen)
+        nats, count, right = ask_all(ask, self.batches.epoch(), world)
+        return TaskScore(nats / max(count, 1), count, None if right is None else right / max(count, 1))
+
+
+def ask_all(ask: Ask, batches: Iterator[Any], world: World) -> tuple[float, int, int | None]:
+    """Nats, targets and right answers, summed over all batches. Each rank asks about its rows of every batch; one that
+    has none asks about another's and forgets the answer, since a sharded model answers only if all ranks ask."""
+    total, hits, count = 0.0, 0.0, 0
+    kept: list[tuple[Tensor, Tensor | None]] = []
+    knows_right = False
+    for batch in batches:
+        count += batch.n_targets
+        own = torch.arange(len(batch))[world.rank :: world.size]
+        is_real = len(own) > 0
+        rows: Batch = batch if world.size == 1 else batch.rows(own if is_real else torch.arange(1))
+        nats, right = ask(rows)
+        if is_real:
+            kept.append((nats.double(), right))
+            knows_right = right is not None
+        if len(kept) == 64:  # now and then: reading a number waits for the device
+            total, hits = total + _sum(n for n, _ in kept), hits + _sum(r for _, r in kept)
+            kept = []
+    total, hits = total + _sum(n for n, _ in kept), hits + _sum(r for _, r in kept)
+    total, hits, knows = world.sums(total, hits, float(knows_right))
+    return total, count, int(hits) if knows else None
+
+
+def _sum(numbers: Iterator[Tensor | None]) -> float:
+    found = [number for number in numbers if number is not None]
+    return float(torch.stack(found).sum()) if found else 0.0
 
 
 @torch.no_grad()
@@ -54,45 +201,25 @@ def evaluate(
         if value is not None and value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
     documents = [documents] if isinstance(documents, str) else list(documents)
-    check_texts(documents)
     model = language_model(model)
-    tokenizer = model.tokenizer
-    if tokenizer is None:
+    if model.tokenizer is None:
+        check_texts(documents)
         raise InputError("this model has no tokenizer, so no text can be scored")
-    n_bytes = sum(len(document.encode()) for document in documents)
-    if not n_bytes:
-        raise DataError("there is no text to score: it is empty")
-    ids, begins = tokenizer.stream_with_begins(documents)
-    stream, is_given = torch.tensor(ids), torch.zeros(len(ids), dtype=torch.bool)
-    is_given[begins] = True
-    window = context or int(getattr(model.config, "context", 1024))
-    nats, n_tokens = stream_nats(model, stream, window, batch_size, is_given)
-    if tokenizer.bos_id is None:
-        nats, n_tokens = nats + math.log(model.config.vocab_size), n_tokens + 1
-    lost = sum(map(tokenizer.lost_bytes, documents))
-    return Score(
-        nats_per_token=nats / max(n_tokens, 1),
-        bits_per_byte=(nats / math.log(2) + 8 * lost) / n_bytes,
-        n_tokens=n_tokens,
-        n_bytes=n_bytes,
-        context=window,
-        lost_bytes=lost,
+    held_out = HeldOutText(
+        documents,
+        model.tokenizer,
+        vocab_size=model.config.vocab_size,
+        context=context or int(getattr(model.config, "context", 1024)),
+        batch_size=batch_size,
     )
-
-
-def stream_nats(
-    model: LanguageModel, stream: Tensor, context: int, batch_size: int, is_given: Tensor
-) -> tuple[float, int]:
-    """Summed −ln p of every token of a stream (N,) but the first and those that are given (N,); and how many."""
-    rows = max(1, min(batch_size, MAX_LOGITS // (context * model.config.vocab_size)))
-    total, count = torch.zeros((), dtype=torch.float64, device=model.device), 0
-    windows = consecutive_windows(stream, context, rows)
-    given = consecutive_windows(is_given, context, rows)
     with evaluating(model):
-        for (inputs, targets, lengths), (_, skipped, _) in zip(windows, given, strict=True):
-            counted = padding(lengths, targets.shape[1]) & ~skipped
-            targets = targets.masked_fill(~counted, -100).to(model.device)
-            logits = model(inputs.to(model.device), lengths).flatten(0, 1).float()
-            total += F.cross_entropy(logits, targets.flatten(), ignore_index=-100, reduction="sum").double()
-            count += int(counted.sum())
-    return float(total), count
+        return held_out.score(lambda batch: predict(model, batch))
+
+
+def predict(model: LanguageModel, batch: CausalBatch) -> Outcome:
+    """The nats of the targets of a batch, by whatever way the model has."""
+    batch = CausalBatch(batch.inputs.to(model.device), batch.targets.to(model.device), batch.lengths)
+    if isinstance(model, GPT):
+        return causal(model, batch)
+    logits = model(batch.inputs, batch.lengths).flatten(0, 1).float()
+    return F.cross_entropy(logits, batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"), None

@@ -1,46 +1,56 @@
-"""The training loop for causal language models: read a batch, predict, descend, now and then look at held-out text.
+"""The training loop, one for every family: read a batch, predict, descend, now and then look at held-out text.
 
-    for step in range(steps):
-        loss = cross_entropy(model(inputs), targets)
-        loss.backward();  clip;  optimizer.step()
+    for work in prefetch(work_from(batches, step)):
+        set_rate(learning_rate(step));  loss, norm = step(work)
+        every so often: log, score, save
 
-Batches depend on the seed and the step alone, and are made ahead by a thread. Ctrl-C and SIGTERM end the run after the
-step in progress, with a checkpoint.
+What is learned is a function (objectives.py), what a step is stands in step.py, what ranks share in parallel.py, what
+is remembered in state.py. Batches depend on the seed and the step alone, and are made ahead by a thread. Whatever ends
+a run (Ctrl-C, SIGTERM, a loss that is no number, a full disk, text that has gone) leaves a whole checkpoint and says
+where.
 """
 
+import json
 import math
 import platform
 import signal
+import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import msgspec
 import torch
-import torch.nn.functional as F
+from torch import Tensor
 
 from headway import __version__
-from headway.config import GPTConfig, NGramConfig, Recipe, TokenizerConfig
-from headway.data.batches import Batches, CausalBatch, Examples, prefetch
-from headway.data.shards import Prepared, prepare_recipe
+from headway.config import Recipe, StackConfig
+from headway.costs import flops_per_token, training_memory
+from headway.data.batches import prefetch
 from headway.data.shards import Progress as Preparing
-from headway.data.splits import located, read_part
-from headway.data.windows import Mix, Windows, as_stream
 from headway.devices import parse_device
-from headway.errors import ConfigError, HeadwayError
+from headway.errors import ConfigError, DataError, HeadwayError
 from headway.files import free_name
-from headway.models import GPT, NGram, create
-from headway.tokenizers import Tokenizer, load_tokenizer
-from headway.tokenizers import train as train_tokenizer
+from headway.models import Model, NGram, load
+from headway.models.base import evaluating
+from headway.models.storage import AVERAGED, read_json, read_weights
+from headway.tokenizers import load_tokenizer
+from headway.training.averaging import MovingAverage, mean_of
 from headway.training.checkpoint import Run
-from headway.training.evaluation import Score, evaluate
-from headway.training.optim import adamw
-from headway.training.schedule import warmup_cosine
-
-LOG_EVERY = 10  # steps between lines of log.jsonl: reading the loss waits for the device
+from headway.training.evaluation import Score, Scored, TaskScore, predict
+from headway.training.monitor import TRACKERS, Speed, Tracker, check_trackers, device_peak, memory_free, memory_in_use
+from headway.training.objectives import Learner
+from headway.training.optim import Optimizer
+from headway.training.parallel import World, joined, own_device, replicate, restarts, settle, shard
+from headway.training.schedule import learning_rate
+from headway.training.setup import Task, make_model, make_task
+from headway.training.state import Position, State, assign, write_checkpoint
+from headway.training.step import CapturedStep, Diverged, Step, Work, checkpoint_blocks, compile_blocks, work_from
 
 
 @dataclass(frozen=True)
@@ -51,27 +61,28 @@ class Progress:
     steps: int
     share: float  # of the run that is done, 0 to 1: by steps or, with a time limit, by the clock
     seconds: float
-    loss: float  # nats per token, smoothed over some twenty steps
+    loss: float  # nats per target, smoothed over some twenty steps
     lr: float
     grad_norm: float
     tokens_per_second: float
-    score: Score | None = None  # held-out text, on the steps that look at it
-
-    @property
-    def seconds_left(self) -> float:
-        return self.seconds * (1 - self.share) / self.share if self.share else math.inf
+    bits_per_byte: float | None = None  # of the text learned from, smoothed alike
+    mfu: float | None = None  # share of what the device could compute
+    memory: int = 0  # bytes in use, at most
+    score: Scored | None = None  # on held-out text, on the steps that look at it
+    seconds_left: float = math.inf
 
 
 @dataclass(frozen=True)
 class Result:
-    model: GPT | NGram
+    model: Model
     path: Path  # the run
-    checkpoint: Path
-    score: Score | None  # on held-out text; none if the run was interrupted
+    checkpoint: Path  # the last
+    score: Scored | None  # on held-out text; none if the run was interrupted
     steps: int
     seconds: float
     n_tokens: int
     interrupted: bool = False
+    best_step: int | None = None  # whose checkpoint `load` takes
 
 
 Report = Callable[[Progress], None]
@@ -82,155 +93,518 @@ def train(
     recipe: Recipe,
     *,
     out: str | Path | None = None,
+    resume: bool = False,
     report: Report = lambda progress: None,
     say: Say = lambda line: None,
-    before: Callable[[GPT | NGram], None] = lambda model: None,
+    before: Callable[[Model], None] = lambda model: None,
     preparing: Callable[[Preparing], None] = lambda progress: None,
 ) -> Result:
     """Train as the recipe says, into the folder `out` (by default the next free `runs/NAME`).
 
+    With `resume`, a run that is there is gone on with from its last whole checkpoint, and one that is not is begun.
     `report` hears of every step, `say` of every stage, `preparing` of text becoming tokens; `before` gets the model
     before its first step.
     """
-    if not isinstance(recipe.model, GPTConfig | NGramConfig):
-        raise ConfigError(
-            f"`train` teaches causal language models (gpt, ngram) so far, not {type(recipe.model).__name__}; "
-            f"set model.name=gpt or a GPT preset"
-        )
-    device, dtype = parse_device(recipe.train.device), recipe.train.dtype
-    place = Run.check_free(out or free_name(Path("runs") / "train"))  # before any long work
-    data = located(recipe.data)  # to be found again, wherever one stands
-    tokenizer = prepare_tokenizer(recipe.tokenizer, read_part(data, "train"))
-    say(f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
-    prepared = prepare_recipe(data, tokenizer, report=preparing)
-    held_out = list(read_part(data, "valid"))
-    for document in held_out:
-        tokenizer.lost_bytes(document)  # a tokenizer that cannot be scored is refused now, not after hours of training
-    say(f"text        {_name(recipe)}: {_size(prepared)} to learn from, {_text_size(held_out)} held out")
-    config = recipe.model.replace(
-        vocab_size=tokenizer.vocab_size, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
-    )  # the vocabulary is the tokenizer's, whatever the preset's was
-    recipe = recipe.replace(model=config, data=data)
-    torch.manual_seed(recipe.train.seed)
-    model = create(config, device=device)
-    assert isinstance(model, GPT | NGram)
-    model.tokenizer = tokenizer
-    say(
-        f"model       {type(model).__name__}, {model.n_params:,} parameters, on {device} in {_precision(device, dtype)}"
-    )
-    before(model)
-
-    run = Run.create(place, recipe.to_toml())
-    run.log(
-        event="start",
-        headway=__version__,
-        torch=torch.__version__,
-        python=platform.python_version(),
-        device=str(device),
-        seed=recipe.train.seed,
-        n_params=model.n_params,
-        corpus_tokens=sum(len(corpus.train) for corpus, _ in prepared),
-        data=[corpus.meta["digest"] for corpus, _ in prepared],
-    )
-    started = time.monotonic()
-    with _stop_request() as stop:  # around scoring and saving too: what was learned is not lost to a late Ctrl-C
-        if isinstance(model, NGram):
-            stream = torch.from_numpy(np.concatenate([as_stream(corpus.train) for corpus, _ in prepared]))
-            model.fit(stream)
-            step, n_tokens = 0, len(stream)
-        else:
-            step, n_tokens = _descend(model, batches_of(prepared, model, recipe), held_out, recipe, run, stop, report)
-        seconds, was_stopped = time.monotonic() - started, stop.is_set()
-        score = None if was_stopped else evaluate(model, held_out, batch_size=recipe.eval.batch_size)
-        facts = {"seconds": round(seconds, 3), "train_tokens": n_tokens, "seed": recipe.train.seed}
-        facts |= {} if score is None else score.to_dict()
-        checkpoint = run.save(model, step, **facts)
-        run.log(event="interrupted" if was_stopped else "end", step=step, **facts)
-    return Result(model.eval(), run.path, checkpoint, score, step, seconds, n_tokens, interrupted=was_stopped)
+    device = own_device(parse_device(recipe.train.device))
+    with joined(recipe.train.parallel, device) as world:
+        if not world.is_first:
+            report, say, preparing = (lambda _: None,) * 3
+        return _train(recipe, out, resume, world, device, report, say, before, preparing)
 
 
-def batches_of(prepared: list[tuple[Prepared, float]], model: GPT, recipe: Recipe) -> Batches[CausalBatch]:
-    """Shuffled windows of the corpus, or of several in the proportions of their weights."""
-    assert model.tokenizer is not None
-    given = None if model.tokenizer.shares_boundary else model.tokenizer.bos_id  # rule 3 of tokenizers/base.py
-    parts: list[tuple[Examples[CausalBatch], float]] = [
-        (Windows(corpus.train, model.config.context, given=given), weight) for corpus, weight in prepared
-    ]
-    config = recipe.train
-    if len(parts) == 1:
-        return Batches(parts[0][0], config.batch_size, seed=config.seed)
-    return Batches(Mix(parts), config.batch_size, seed=config.seed, shuffle=False)
-
-
-def _descend(
-    model: GPT,
-    batches: Batches[CausalBatch],
-    held_out: list[str],
+def _train(
     recipe: Recipe,
-    run: Run,
-    stop: threading.Event,
+    out: str | Path | None,
+    resume: bool,
+    world: World,
+    device: torch.device,
     report: Report,
-) -> tuple[int, int]:
-    """The loop itself. Returns the steps made and the tokens seen."""
-    config, device = recipe.train, model.device
-    optimizer = adamw(model, config)
-    model.train()
-    smooth, n_tokens, seconds = math.nan, 0, 0.0
-    started = time.monotonic()
-    for step, batch in zip(range(config.steps), prefetch(batches.iterate(), device=device), strict=False):
-        share = _share(step, seconds, config.steps, config.max_seconds)
-        lr = warmup_cosine(step, share, lr=config.lr, min_lr=config.min_lr, warmup_steps=config.warmup_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        with torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, config.dtype) == "bfloat16"):
-            logits = model(batch.inputs)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
-        value = loss.item()
-        if not math.isfinite(value):
-            raise HeadwayError(
-                f"the loss is {value} at step {step} (learning rate {lr:.2g}): training has diverged; "
-                f"try a smaller train.lr than {config.lr} or more train.warmup_steps"
+    say: Say,
+    before: Callable[[Model], None],
+    preparing: Callable[[Preparing], None],
+) -> Result:
+    """The same, among the ranks there are. Whatever holds on to them ends with this function."""
+    again = resume or restarts() > 0
+    place = Path(world.share(str(out if out is not None else default_place("train", again))))
+    run = Run(place)
+    with ExitStack() as held:
+        step = _take_up(run, world, held, say) if again else None
+        if step is None:
+            Run.check_free(place)  # before any long work
+        task = _shared_task(recipe, run, step, world, say, preparing)
+        torch.manual_seed(recipe.train.seed)
+        model = make_model(task, device)
+        torch.manual_seed(recipe.train.seed + 1_000_003 * world.rank)  # ranks drop different units
+        _say_model(model, recipe, device, world, say)
+        if isinstance(model, NGram):
+            if step is not None:
+                raise ConfigError(f"an n-gram is counted in one go: there is nothing to resume in {place}")
+            return _count(model, task, run, before)
+        trainer = Trainer(task, model, run, world, device, say, report)
+        if step is None:
+            before(model)
+            world.first(lambda: _begin(run, task, held))
+        return trainer.train(-1 if step is None else step)
+
+
+def default_place(name: str, again: bool) -> Path:
+    """A new folder `runs/NAME`, or to go on `again` the one made last."""
+    free = free_name(Path("runs") / name)
+    made = [path for path in free.parent.glob(f"{name}*") if (path / "recipe.toml").is_file()] if again else []
+    return max(made, key=lambda path: (path / "recipe.toml").stat().st_mtime, default=free)
+
+
+def _begin(run: Run, task: Task, held: ExitStack) -> None:
+    Run.create(run.path, task.recipe.to_toml())
+    held.enter_context(run.alone())
+
+
+def _take_up(run: Run, world: World, held: ExitStack, say: Say) -> int | None:
+    """The step of the checkpoint to go on from; −1 if the run ended before it had one, None if it has not begun."""
+    if not world.share("begun" if (run.path / "recipe.toml").is_file() else "").strip():
+        return None
+
+    def find() -> str:
+        held.enter_context(run.alone())
+        run.tidy()
+        return str(run.newest_whole(say)) if run.steps() or run.has_damaged() else ""
+
+    found = world.share(world.first(find))
+    return int(found) if found else -1
+
+
+def _shared_task(
+    recipe: Recipe, run: Run, step: int | None, world: World, say: Say, preparing: Callable[[Preparing], None]
+) -> Task:
+    """The first rank reads the data and makes the tokenizer; the others then take its tokenizer, and find the data
+    ready in the cache."""
+    tokenizer = load_tokenizer(run.at(step)) if step is not None and step >= 0 else None
+    if world.size == 1:
+        return make_task(recipe, tokenizer=tokenizer, say=say, preparing=preparing)
+    task = world.first(lambda: make_task(recipe, tokenizer=tokenizer, say=say, preparing=preparing))
+    with tempfile.TemporaryDirectory() as folder:
+        if task is not None:
+            task.tokenizer.save(folder)
+        files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
+        files = json.loads(world.share(json.dumps(files)))
+        if task is None:
+            for name, text in files.items():
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+            task = make_task(recipe, tokenizer=load_tokenizer(folder))
+    return task
+
+
+class Trainer:
+    """One run: its parts, and the loop over them."""
+
+    def __init__(
+        self, task: Task, model: Model, run: Run, world: World, device: torch.device, say: Say, report: Report
+    ):
+        self.task, self.model, self.run, self.world, self.device = task, model, run, world, device
+        self.config, self.say, self.report = task.recipe.train, say, report
+        config = self.config
+        check_trackers(config.track)
+        self.is_bfloat16 = precision(device, config.dtype) == "bfloat16"
+        self.batches = task.batches(world)
+        self.rows, self.width = next(work_from(self.batches, 0, config.accumulate)).tensors()[0].shape[:2]
+        self._check_memory()
+        self.peak, self.peak_from = device_peak(device, 2 if self.is_bfloat16 else 4)
+        self.flops = flops_per_token(model.config, self.width)
+
+        self.learner = Learner(model, task.objective, config.label_smoothing)
+        is_compiled = config.compile is True or (config.compile == "auto" and device.type == "cuda" and task.is_uniform)
+        if config.checkpoint_activations:
+            checkpoint_blocks(model)
+        if is_compiled:
+            compile_blocks(model)
+        shard(self.learner, world)
+        optimizer = Optimizer(model, config, device=device)
+        average = MovingAverage(model, config.ema) if config.ema else None
+        self.state = State(model, optimizer, average, Position(), world)
+        module = replicate(self.learner, world, device)
+        step = Step(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
+        can_capture = is_compiled and task.is_uniform and device.type == "cuda" and world.parallel == "none"
+        self.step = CapturedStep(step) if can_capture else step
+        self.trackers: list[Tracker] = []
+
+    # ── beginning and end ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def train(self, step: int) -> Result:
+        """Go on after the checkpoint of `step`, or with −1 begin, and train to the end."""
+        is_new = step < 0
+        if not is_new:
+            self._check_data()
+            self.state.restore(self.run.at(step))
+            if self._is_complete():
+                self.say(f"complete    {step:,} of {self.config.steps:,} steps; to go on, set more train.steps")
+                return self._result()
+            self.say(f"resuming    after step {step:,}, from {self.run.at(step)}")
+        self.world.first(lambda: self.run.rewind(step, self.task.recipe.to_toml()))
+        if is_new:
+            self._log(event="start", **self._facts())
+            self.save()  # what diverges at once can go back here; and a disk without room says so now
+        else:
+            self._log(event="resume", step=step, ranks=self.world.size)
+        if self.world.is_first:
+            table = msgspec.to_builtins(self.task.recipe)
+            self.trackers = [TRACKERS[name](self.run.path, table) for name in self.config.track]
+        try:
+            with _stop_request() as stop:  # around scoring and saving too: nothing is lost to a late Ctrl-C
+                try:
+                    is_stopped = self._loop(stop)
+                    return self._finish(is_stopped)
+                except Exception as error:
+                    raise self._explained(error) from error
+        finally:
+            for tracker in self.trackers:
+                tracker.close()
+
+    def _facts(self) -> dict[str, Any]:
+        """All that is needed to repeat the run, beside its recipe."""
+        return {
+            "headway": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "machine": platform.platform(),
+            "git": git_revision(),
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device),
+            "dtype": precision(self.device, self.config.dtype),
+            "ranks": self.world.size,
+            "threads": torch.get_num_threads(),
+            "seed": self.config.seed,
+            "objective": self.task.objective,
+            "n_params": self.model.n_params,
+            "corpus_tokens": sum(len(corpus.train) for corpus, _ in self.task.prepared),
+            "data": self.task.fingerprints,
+            "bytes_per_token": self.task.bytes_per_target,
+            "peak_flops": self.peak,
+            "peak_flops_from": self.peak_from,
+        }
+
+    def _check_data(self) -> None:
+        begun = next((r for r in self.run.read_log() if r.get("event") == "start"), {})
+        if begun.get("data", self.task.fingerprints) != self.task.fingerprints:
+            raise DataError(
+                f"the data is not what {self.run.path} was begun with: {self.task.recipe.data.path} has changed since; "
+                f"put it back, or begin a new run: headway train {self.run.path} --out NEW"
             )
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-        optimizer.step()
-        optimizer.zero_grad()
 
-        n_tokens += batch.inputs.numel()
-        smooth = value if math.isnan(smooth) else 0.95 * smooth + 0.05 * value
-        seconds = time.monotonic() - started
-        done = step + 1
-        share = _share(done, seconds, config.steps, config.max_seconds)
-        is_last = share >= 1 or stop.is_set()
+    def _is_complete(self) -> bool:
+        is_averaged = not self.config.average or (self.run.path / AVERAGED / "config.json").is_file()
+        return (self._share() >= 1 or self._is_stale()) and bool(self.state.position.score) and is_averaged
+
+    def _finish(self, is_stopped: bool) -> Result:
+        position = self.state.position
+        if not is_stopped and not position.score:
+            self._score()
+        self.save()
+        if self.config.average and not is_stopped:
+            self._average()
+        facts = {"seconds": position.seconds, "train_tokens": position.n_tokens, "best_step": position.best_step}
+        facts |= {key: value for key, value in position.score.items() if key != "merit"}
+        self._log(event="interrupted" if is_stopped else "end", step=position.step, **facts)
+        return self._result(is_stopped)
+
+    def _result(self, is_stopped: bool = False) -> Result:
+        """With the model as it is on disk: averaged, and whole where this rank has a share of it."""
+        position, state = self.state.position, self.state
+        model: Model = self.model
+        is_averaged = self.config.average and not is_stopped
+        if self.world.parallel == "fsdp" or is_averaged:
+            model = load(self.run.path / AVERAGED if is_averaged else self.run.at(position.step), device=self.device)
+        elif state.average is not None:
+            state.average.swap()
         score = None
-        if recipe.eval.every and done % recipe.eval.every == 0 and not is_last:
-            score = evaluate(model, held_out, batch_size=recipe.eval.batch_size)
-            run.log(step=done, **score.to_dict())
-        if done % LOG_EVERY == 0 or is_last:
-            speed = n_tokens / seconds
-            run.log(step=done, loss=value, lr=lr, grad_norm=float(norm), tokens_per_second=speed, seconds=seconds)
-        report(
-            Progress(done, config.steps, share, seconds, smooth, lr, float(norm), n_tokens / max(seconds, 1e-9), score)
+        if not is_stopped:
+            kind = Score if self.task.objective == "causal" else TaskScore
+            facts = self._averaged_score() if is_averaged else position.score
+            score = kind(**{name: facts[name] for name in kind.__dataclass_fields__ if name in facts})
+        return Result(
+            model.eval(),
+            self.run.path,
+            self.run.at(position.step),
+            score,
+            position.step,
+            position.seconds,
+            position.n_tokens,
+            interrupted=is_stopped,
+            best_step=position.best_step,
         )
-        if is_last:
-            break
-    return done, n_tokens
+
+    def _explained(self, error: Exception) -> Exception:
+        """What ended the run, and what of it is safe. A run of one process also keeps its last good step."""
+        config, position = self.config, self.state.position
+        if isinstance(error, Diverged):
+            text = (
+                f"{error} at step {position.step} (learning rate {self.lr:.2g}): training has diverged; try a smaller "
+                f"train.lr than {config.lr} or more train.warmup_steps"
+            )
+        elif isinstance(error, torch.OutOfMemoryError):
+            text = (
+                f"{self.device} is out of memory at {self.rows} x {self.width} tokens at a time: set train.accumulate="
+                f"{2 * config.accumulate}, which gives the same steps, or train.checkpoint_activations=true"
+            )
+        elif isinstance(error, OSError):
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        elif is_lost_contact(error):
+            text = (
+                f"rank {self.world.rank} lost the others ({str(error).strip().splitlines()[0]}): one of them has ended"
+            )
+        elif isinstance(error, HeadwayError):
+            text = str(error)
+        else:
+            text = ""
+        is_sound = not isinstance(error, Diverged)
+        if self.world.size == 1 and position.step not in self.run.steps() and position.step and is_sound:
+            with suppress(Exception):  # the disk may be full
+                self.save()
+        if not text:
+            return error  # not foreseen: with all that Python has to say
+        steps = self.run.steps()
+        safe = f"the last checkpoint is {self.run.at(steps[-1])}" if steps else "there is no checkpoint yet"
+        way = f"; go on with: headway train {self.run.path} --resume" if steps else ""
+        return HeadwayError(f"{text}. Stopped after step {position.step}; {safe}{way}")
+
+    # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _loop(self, stop: threading.Event) -> bool:
+        """Returns whether it was asked to stop before the end."""
+        position, config = self.state.position, self.config
+        self.learner.train()
+        self.started = time.monotonic() - position.seconds
+        self.begun, self.first_share = time.monotonic(), self._share()
+        self.speed, self.smooth, self.lr = Speed(position.n_tokens), math.nan, config.lr
+        work = prefetch(work_from(self.batches, position.step, config.accumulate), device=self.device)
+        is_stopped = False
+        try:
+            while self._share() < 1 and not is_stopped and not self._is_stale():
+                n_targets, loss, norm = self._descend(next(work))
+                is_stopped = self._look_around(n_targets, loss, norm, stop)
+        finally:
+            work.close()
+        return is_stopped
+
+    def _descend(self, work: Work) -> tuple[int, Tensor, Tensor]:
+        position = self.state.position
+        self.lr = learning_rate(self.config, position.step, self._share())
+        self.state.optimizer.set_rate(self.lr)
+        n_targets = int(self.world.sums(work.n_targets)[0])
+        loss, norm = self.step(work, self.world.size / max(n_targets, 1))  # engines average gradients over ranks
+        position.step += 1
+        position.n_tokens += n_targets
+        position.score = {}
+        if self.state.average is not None:
+            self.state.average.update(position.step)
+        return n_targets, loss, norm
+
+    def _look_around(self, n_targets: int, loss: Tensor, norm: Tensor, stop: threading.Event) -> bool:
+        """After a step: read, log, score and save what is due. Returns whether someone asks to stop."""
+        position, config, evaluation = self.state.position, self.config, self.task.recipe.eval
+        stops, seconds = self.world.sums(float(stop.is_set()), time.monotonic() - self.started)
+        position.seconds = seconds / self.world.size
+        is_last = self._share() >= 1 or stops > 0
+        is_due = position.step % config.log_every == 0 or is_last
+        progress = self._read(n_targets, loss, norm, is_due) if is_due or self.device.type == "cpu" else None
+        score = None
+        if evaluation.every and position.step % evaluation.every == 0 and self._share() < 1:
+            score = self._score()
+        is_best = score is not None and position.best_step == position.step
+        is_last = is_last or self._is_stale()
+        if (is_best or (config.save_every and position.step % config.save_every == 0)) and not is_last:
+            self.save()
+        if progress is not None:
+            self.report(replace(progress, score=score))
+        return stops > 0
+
+    def _read(self, n_targets: int, loss: Tensor, norm: Tensor, is_due: bool) -> Progress:
+        """Wait for the step's numbers, and log them where they are due."""
+        position, config = self.state.position, self.config
+        value, size = self.world.sums(float(loss))[0] / max(n_targets, 1), float(norm)
+        if not (math.isfinite(value) and math.isfinite(size)):
+            raise Diverged(f"the loss is {value}, the gradient norm {size}")
+        self.smooth = value if math.isnan(self.smooth) else 0.95 * self.smooth + 0.05 * value
+        speed = self.speed.mark(position.n_tokens)
+        mfu = speed * self.flops / (self.peak * self.world.size) if self.flops else None
+        if is_due:
+            self._log(
+                step=position.step,
+                loss=value,
+                lr=self.lr,
+                grad_norm=size,
+                tokens_per_second=speed,
+                mfu=mfu,
+                memory=memory_in_use(self.device),
+                seconds=position.seconds,
+            )
+        share = min(self._share(), 1.0)
+        done = share - self.first_share
+        per_byte = self.task.bytes_per_target
+        return Progress(
+            position.step,
+            config.steps,
+            share,
+            position.seconds,
+            self.smooth,
+            self.lr,
+            size,
+            speed,
+            bits_per_byte=self.smooth / math.log(2) / per_byte if per_byte else None,
+            mfu=mfu,
+            memory=memory_in_use(self.device),
+            seconds_left=(time.monotonic() - self.begun) * (1 - share) / done if done > 0 else math.inf,
+        )
+
+    def _share(self) -> float:
+        """How much of the run is done: by steps or, where that is further, by the clock."""
+        position, limit = self.state.position, self.config.max_seconds
+        return max(position.step / self.config.steps, position.seconds / limit if limit else 0.0)
+
+    def _is_stale(self) -> bool:
+        patience = self.task.recipe.eval.patience
+        return bool(patience) and self.state.position.stale >= patience
+
+    # ── scoring and saving ────────────────────────────────────────────────────────────────────────────────────────
+
+    @torch.no_grad()
+    def _ask(self) -> Scored:
+        """The score on held-out text, in float32 and uncompiled: what `headway eval` will say."""
+        average = self.state.average
+        averaged = average.in_place() if average is not None else nullcontext()
+        with evaluating(self.learner), torch.compiler.set_stance("force_eager"), averaged:
+            score = self.task.held_out.score(lambda batch: self.learner(batch.to(self.device)), self.world)
+            settle(self.learner)
+        return score
+
+    def _score(self) -> Scored:
+        """Ask, and remember the answer."""
+        position, score = self.state.position, self._ask()
+        position.score = {"merit": score.merit, **score.to_dict()}
+        is_best = score.merit < position.best
+        position.stale = 0 if is_best else position.stale + 1
+        if is_best:
+            position.best, position.best_step = score.merit, position.step
+        self._log(step=position.step, **score.to_dict(), seconds=position.seconds)
+        self.speed = Speed(position.n_tokens)
+        return score
+
+    def save(self) -> None:
+        """Write a checkpoint, then let go of those that need not be kept."""
+        step = self.state.position.step
+        self.state.save(self.run.at(step))
+        keep, every = self.config.keep, self.config.save_every
+        self.world.first(lambda: self.run.prune(keep, self.state.position.best_step, every))
+        self.speed = Speed(self.state.position.n_tokens)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """The mean of the last regular checkpoints and the last of all, scored, and saved beside them."""
+        position, every = self.state.position, self.config.save_every
+        regular = [step for step in self.run.steps() if step == position.step or (every and step % every == 0)]
+        last = [step for step in regular if 0 < step <= position.step][-self.config.average :]
+        mean = mean_of(read_weights(self.run.at(step), self.model) for step in last)
+        for name, parameter in self.model.named_parameters():
+            assign(parameter.detach(), mean[name])
+        self.state.average = None  # the mean of averages is what counts now
+        score = self._ask()
+        self.say(f"averaged    {len(last)} checkpoints, steps {', '.join(map(str, last))}: {score.summary}")
+        position.score = {"merit": score.merit, **score.to_dict()}
+
+        def write() -> None:
+            final = make_model(self.task, "cpu")
+            final.load_weights(mean)
+            write_checkpoint(final, self.run.path / AVERAGED, position.to_dict(), {})
+
+        self.world.first(write)
+
+    def _averaged_score(self) -> dict[str, Any]:
+        return read_json(self.run.path / AVERAGED / "training.json")["score"]
+
+    def _log(self, **record: Any) -> None:
+        if self.world.is_first:
+            self.run.log(**record)
+            if "event" not in record:
+                step = record.pop("step")
+                for tracker in self.trackers:
+                    tracker.log(step, record)
+
+    def _check_memory(self) -> None:
+        """Refuse what cannot fit, before it fails."""
+        config, c, free = self.config, self.model.config, memory_free(self.device)
+        if not isinstance(c, StackConfig) or free is None:
+            return
+        need = training_memory(
+            c,
+            self.model.n_params,
+            config,
+            rows=self.rows,
+            width=self.width,
+            ranks=self.world.size,
+            bytes_each=2 if self.is_bfloat16 else 4,
+        )
+        self.say(f"memory      about {need.total / 2**30:.1f} GiB for {self.rows} x {self.width} tokens at a time")
+        rest = need.total - need.activations - self.model.n_params * 4  # the weights are there already
+        if rest + need.activations <= free:
+            return
+        pieces = config.accumulate * math.ceil(need.activations / max(free - rest, 1))
+        if rest < free and pieces <= self.rows * config.accumulate:
+            way = f"set train.accumulate={pieces}, which gives the same steps, or train.checkpoint_activations=true"
+        else:
+            way = "take a smaller model, or share it over several devices with train.parallel=fsdp"
+        raise ConfigError(
+            f"a step needs about {need.total / 2**30:.1f} GiB, {need.activations / 2**30:.1f} of them for "
+            f"{self.rows} x {self.width} tokens at a time, and {self.device} has {free / 2**30:.1f} GiB free: {way}"
+        )
 
 
-def _share(step: int, seconds: float, steps: int, max_seconds: float | None) -> float:
-    """How much of the run is done: by steps or, where that is further, by the clock."""
-    return max(step / steps, seconds / max_seconds if max_seconds else 0.0)
+def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None]) -> Result:
+    """A model that counts needs no steps."""
+    if task.recipe.train.parallel != "none":
+        raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
+    before(model)
+    Run.create(run.path, task.recipe.to_toml())
+    run.log(event="start", headway=__version__, git=git_revision(), data=task.fingerprints, n_params=model.n_params)
+    started = time.monotonic()
+    with _stop_request() as stop:
+        stream = torch.from_numpy(task.stream())
+        model.fit(stream)
+        seconds, is_stopped = time.monotonic() - started, stop.is_set()
+        score = None if is_stopped else task.held_out.score(lambda batch: predict(model, batch))
+        facts = {} if score is None else {"merit": score.merit, **score.to_dict()}
+        position = Position(n_tokens=len(stream), seconds=seconds, score=facts)
+        write_checkpoint(model, run.at(0), position.to_dict(), {})
+        event = "interrupted" if is_stopped else "end"
+        run.log(event=event, step=0, seconds=seconds, train_tokens=len(stream), **facts)
+    return Result(model.eval(), run.path, run.at(0), score, 0, seconds, len(stream), interrupted=is_stopped)
 
 
-def _precision(device: torch.device, dtype: str) -> str:
+def is_lost_contact(error: Exception) -> bool:
+    """Whether this is what a rank sees when another has ended."""
+    text = str(error).lower()
+    known = ("connection closed", "connection reset", "connection refused", "gloo", "nccl", "broken pipe")
+    return isinstance(error, RuntimeError) and any(sign in text for sign in known)
+
+
+def precision(device: torch.device, dtype: str) -> str:
+    """That of matrix products; weights are float32 always."""
     return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype
 
 
-def prepare_tokenizer(config: TokenizerConfig, documents: Iterable[str]) -> Tokenizer:
-    """The one the recipe names, or a new one made from the training text alone."""
-    if config.path:
-        return load_tokenizer(config.path)
-    return train_tokenizer(config.kind, documents, config.vocab_size, **config.options)
+def git_revision() -> str | None:
+    """Of the folder one stands in, with a + where files differ from it; None outside of any repository."""
+    try:
+        revision, changed = (
+            subprocess.run(["git", *command.split()], capture_output=True, text=True, timeout=5, check=True).stdout
+            for command in ("rev-parse HEAD", "status --porcelain --untracked-files=no")
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return revision.strip() + ("+" if changed.strip() else "")
+
+
+def _say_model(model: Model, recipe: Recipe, device: torch.device, world: World, say: Say) -> None:
+    where = f"on {device} in {precision(device, recipe.train.dtype)}"
+    ranks = "" if world.size == 1 else f", {world.size} ranks ({world.parallel})"
+    say(f"model       {type(model).__name__}, {model.n_params:,} parameters, {where}{ranks}")
 
 
 @contextmanager
@@ -252,22 +626,3 @@ def _stop_request() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _name(recipe: Recipe) -> str:
-    return " + ".join(recipe.data.mix) or recipe.data.path
-
-
-def _size(prepared: list[tuple[Prepared, float]]) -> str:
-    parts = [corpus.train for corpus, _ in prepared]
-    n_tokens = sum(map(len, parts))
-    return f"{_bytes(sum(p.n_bytes for p in parts), sum(p.n_documents for p in parts))}, {n_tokens:,} tokens,"
-
-
-def _text_size(documents: list[str]) -> str:
-    return _bytes(sum(len(document.encode()) for document in documents), len(documents))
-
-
-def _bytes(n_bytes: int, n_documents: int) -> str:
-    count = f"{n_documents:,} document{'s' if n_documents != 1 else ''}"
-    return f"{n_bytes / 1e6:.2f} MB in {count}" if n_bytes >= 10_000 else f"{n_bytes:,} bytes in {count}"

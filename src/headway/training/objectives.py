@@ -1,0 +1,92 @@
+"""What is learned, as functions: `objective(model, batch) → (nats, right)`.
+
+`nats` is the loss summed over the batch's targets (`batch.n_targets` of them; the loop divides), `right` how many of
+them the model would have chosen, where that costs nothing to know. A new objective is one function here, and a
+collection of examples in setup.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.data.annotated import LabelBatch, SpanBatch, TagBatch
+from headway.data.batches import IGNORE, CausalBatch
+from headway.data.masked import MaskedBatch
+from headway.data.textpairs import PairBatch
+from headway.models import GPT, MaskedLM, Transformer
+from headway.models.heads import Classifier, SpanReader, Tagger
+from headway.nn.cross_entropy import fused_cross_entropy
+
+Outcome = tuple[Tensor, Tensor | None]
+
+
+def causal(model: GPT, batch: CausalBatch, smoothing: float = 0.0) -> Outcome:
+    """The next token, everywhere."""
+    hidden = model.hidden(batch.inputs, batch.lengths, batch.documents)
+    return _tokens(hidden, model.embedding.table, batch.targets, smoothing), None
+
+
+def masked(model: MaskedLM, batch: MaskedBatch, smoothing: float = 0.0) -> Outcome:
+    """The tokens that were hidden (Devlin et al. 2019, §3.1)."""
+    hidden = model.hidden(batch.ids, batch.mask)
+    return _tokens(hidden, model.table, batch.targets, smoothing, model.bias), None
+
+
+def pairs(model: Transformer, batch: PairBatch, smoothing: float = 0.0) -> Outcome:
+    """The target's next token, given the source and the target so far."""
+    hidden = model.hidden(batch.inputs, source=batch.source, source_mask=batch.source_mask)
+    return _tokens(hidden, model.embedding.table, batch.targets, smoothing), None
+
+
+def classify(model: Classifier, batch: LabelBatch, smoothing: float = 0.0) -> Outcome:
+    """The label of a text."""
+    return _classes(model(batch.ids, batch.mask), batch.labels, smoothing)
+
+
+def tag(model: Tagger, batch: TagBatch, smoothing: float = 0.0) -> Outcome:
+    """The tag of every word."""
+    return _classes(model(batch.ids, batch.mask).flatten(0, 1), batch.tags.flatten(), smoothing)
+
+
+def span(model: SpanReader, batch: SpanBatch, smoothing: float = 0.0) -> Outcome:
+    """The first and the last token of the answer: two choices among the tokens of the row."""
+    scores = model(batch.ids, batch.mask, batch.segments).masked_fill(~batch.mask[:, None], -torch.inf)  # (B, 2, T)
+    nats, right = _classes(scores.flatten(0, 1), torch.stack((batch.starts, batch.ends), dim=1).flatten(), 0.0)
+    return nats, right
+
+
+OBJECTIVES: dict[str, Callable[..., Outcome]] = {
+    "causal": causal,
+    "masked": masked,
+    "pairs": pairs,
+    "classify": classify,
+    "tag": tag,
+    "span": span,
+}
+SMOOTHED = ("causal", "masked", "pairs", "classify", "tag")  # label smoothing means something for these
+
+
+def _tokens(hidden: Tensor, table: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None) -> Tensor:
+    flat = hidden.flatten(0, 1)
+    return fused_cross_entropy(flat, table, targets.flatten(), bias, smoothing=smoothing, ignore=IGNORE)
+
+
+def _classes(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """logits (N, C), targets (N,)"""
+    nats = F.cross_entropy(logits.float(), targets, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
+    return nats, (logits.argmax(dim=-1) == targets).sum()
+
+
+class Learner(nn.Module):
+    """A model and what it learns, as one module: DDP and FSDP then wrap one `forward`. Scored without smoothing."""
+
+    def __init__(self, model: nn.Module, objective: str, smoothing: float = 0.0):
+        super().__init__()
+        self.model = model
+        self.objective, self.smoothing = OBJECTIVES[objective], smoothing
+
+    def forward(self, batch: Any) -> Outcome:
+        return self.objective(self.model, batch, self.smoothing if self.training else 0.0)

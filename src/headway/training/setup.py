@@ -1,0 +1,291 @@
+"""From a recipe to what the loop needs: a model, its batches, and held-out examples to score it on.
+
+One function per kind of data makes the examples; everything else is the same for all. `EXAMPLES` names what each
+objective needs: which records, which model, which collection.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headway.config import BERTConfig, GPTConfig, ModelConfig, NGramConfig, Recipe, TokenizerConfig, TransformerConfig
+from headway.data.annotated import LabelledTexts, Spans, TaggedWords
+from headway.data.batches import Batches, Examples
+from headway.data.masked import MaskedWindows
+from headway.data.order import LengthOrder, Order
+from headway.data.records import Record, texts_of
+from headway.data.shards import Prepared, Tokens, prepare_recipe
+from headway.data.shards import Progress as Preparing
+from headway.data.sources import locate
+from headway.data.splits import digest_of, located, part_source, read_part, shares_of, sources_of, split_records
+from headway.data.textpairs import TextPairs
+from headway.data.windows import Mix, Windows, as_stream
+from headway.errors import ConfigError, DataError
+from headway.models import BERT, Classifier, MaskedLM, Model, SpanReader, Tagger, create
+from headway.tokenizers import Tokenizer, load_tokenizer
+from headway.tokenizers import train as train_tokenizer
+from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText
+from headway.training.parallel import World
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a recipe asks for, ready to be learned. `recipe` has absolute paths, and the model's real vocabulary."""
+
+    recipe: Recipe
+    objective: str
+    tokenizer: Tokenizer
+    examples: Examples[Any]
+    held_out: HeldOut
+    fingerprints: list[str]  # of the data, one per source
+    is_uniform: bool  # whether all batches have one shape
+    bytes_per_target: float | None = None  # of the text learned from, for bits per byte along the way
+    prepared: list[tuple[Prepared, float]] = field(default_factory=list)  # of text
+
+    def batches(self, world: World) -> Batches[Any]:
+        """The batches of a rank."""
+        config = self.recipe.train
+        order: Order | LengthOrder
+        if config.max_tokens is not None:
+            lengths = getattr(self.examples, "lengths", None)
+            if lengths is None:
+                raise ConfigError(
+                    f"train.max_tokens={config.max_tokens} is for examples of different lengths; the rows of a "
+                    f"{self.objective} objective have one: set train.batch_size"
+                )
+            order = LengthOrder(lengths, config.max_tokens, config.seed)
+        else:
+            is_mix = isinstance(self.examples, Mix)  # which shuffles for itself
+            n = len(self.examples)
+            order = Order(n, config.batch_size, config.seed, shuffle=not is_mix, whole=self.is_uniform)
+        return Batches(self.examples, order=order, rank=world.rank, world=world.size)
+
+    def stream(self) -> np.ndarray[Any, Any]:
+        """All tokens of the training text in one row: what a model that counts is fitted to."""
+        return np.concatenate([as_stream(corpus.train) for corpus, _ in self.prepared])
+
+
+BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "auto" means
+    GPTConfig: ("causal",),
+    NGramConfig: ("causal",),
+    BERTConfig: ("masked", "classify", "tag", "span"),
+    TransformerConfig: ("pairs",),
+}
+KINDS = {"pairs": "pairs", "classify": "labelled", "tag": "tagged", "span": "questions"}  # of records, see records.py
+HEADS: dict[str, Callable[[BERT], Model]] = {
+    "masked": MaskedLM,
+    "classify": Classifier,
+    "tag": Tagger,
+    "span": SpanReader,
+}
+
+
+def objective_of(recipe: Recipe) -> str:
+    """What a recipe trains for: what it says, or what its family is for."""
+    possible = BY_FAMILY[type(recipe.model)]
+    wanted = recipe.train.objective
+    if wanted not in ("auto", *possible):
+        family = type(recipe.model).__struct_config__.tag
+        fits = ", ".join(str(f.__struct_config__.tag) for f, names in BY_FAMILY.items() if wanted in names)
+        raise ConfigError(
+            f"train.objective={wanted!r} is not for a {family}, which learns {' or '.join(possible)}; "
+            f"{wanted!r} is for: {fits}"
+        )
+    return possible[0] if wanted == "auto" else wanted
+
+
+def make_task(
+    recipe: Recipe,
+    *,
+    tokenizer: Tokenizer | None = None,
+    say: Say = lambda line: None,
+    preparing: Callable[[Preparing], None] = lambda progress: None,
+) -> Task:
+    """Read the data, train the tokenizer (unless one is given), and make examples of the one with the other."""
+    objective = objective_of(recipe)
+    recipe = _located(recipe)
+    make = _from_records if objective in KINDS else _from_text
+    return make(recipe, objective, tokenizer, say, preparing)
+
+
+def _located(recipe: Recipe) -> Recipe:
+    """With absolute paths, to be found again wherever one stands; a tokenizer is looked for beside the data too."""
+    path, root = recipe.tokenizer.path, recipe.data.root
+    if path is not None:
+        beside = locate(path, root)
+        path = os.path.abspath(path) if Path(path).exists() or not Path(beside).exists() else beside
+    return recipe.replace(data=located(recipe.data), tokenizer=recipe.tokenizer.replace(path=path))
+
+
+def make_model(task: Task, device: Any) -> Model:
+    """A new model as the recipe says, with weights drawn from torch's generator."""
+    model = create(task.recipe.model, device=device)
+    if isinstance(model, BERT):
+        if task.objective != "classify":  # nobody else looks at the pooled text
+            model.pooler.requires_grad_(False)
+        model = HEADS[task.objective](model)
+    model.tokenizer = task.tokenizer
+    return model
+
+
+def prepare_tokenizer(config: TokenizerConfig, documents: Iterable[str]) -> Tokenizer:
+    """The one the recipe names, or a new one made from the training text alone."""
+    if config.path:
+        return load_tokenizer(config.path)
+    return train_tokenizer(config.kind, documents, config.vocab_size, **config.options)
+
+
+def _with_vocabulary(recipe: Recipe, tokenizer: Tokenizer, **changes: Any) -> Recipe:
+    """The vocabulary is the tokenizer's, whatever the preset's was."""
+    changes["vocab_size"] = tokenizer.vocab_size
+    if not isinstance(recipe.model, BERTConfig):
+        changes |= {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
+    return recipe.replace(model=recipe.model.replace(**changes))
+
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _from_text(
+    recipe: Recipe, objective: str, tokenizer: Tokenizer | None, say: Say, preparing: Callable[[Preparing], None]
+) -> Task:
+    data = recipe.data
+    if tokenizer is None:
+        tokenizer = prepare_tokenizer(recipe.tokenizer, read_part(data, "train"))
+    _say_tokenizer(recipe, tokenizer, say)
+    prepared = prepare_recipe(data, tokenizer, report=preparing)
+    documents = list(read_part(data, "valid"))
+    recipe = _with_vocabulary(recipe, tokenizer)
+    context = int(getattr(recipe.model, "context", 1024))
+    held_out: HeldOut
+    if objective == "causal":
+        held_out = HeldOutText(
+            documents,
+            tokenizer,
+            vocab_size=tokenizer.vocab_size,
+            context=context,
+            batch_size=recipe.eval.batch_size,
+        )
+    else:
+        held_out = _masked_held_out(documents, tokenizer, context, recipe)
+    parts = [corpus.train for corpus, _ in prepared]
+    n_tokens, n_bytes = sum(map(len, parts)), sum(part.n_bytes for part in parts)
+    size = _size(n_bytes, sum(part.n_documents for part in parts))
+    held_size = _size(sum(len(document.encode()) for document in documents), len(documents))
+    name = " + ".join(data.mix) or data.path
+    say(f"text        {name}: {size}, {n_tokens:,} tokens, to learn from, {held_size} held out")
+    return Task(
+        recipe,
+        objective,
+        tokenizer,
+        _windows(prepared, objective, tokenizer, context),
+        held_out,
+        fingerprints=[corpus.meta["digest"] for corpus, _ in prepared],
+        is_uniform=True,
+        bytes_per_target=n_bytes / n_tokens if objective == "causal" else None,
+        prepared=prepared,
+    )
+
+
+def _windows(
+    prepared: list[tuple[Prepared, float]], objective: str, tokenizer: Tokenizer, context: int
+) -> Examples[Any]:
+    """Windows of the corpus, or of several in the proportions of their weights."""
+    given = None if tokenizer.shares_boundary else tokenizer.bos_id  # rule 3 of tokenizers/base.py
+
+    def windows(tokens: Tokens) -> Examples[Any]:
+        return (
+            Windows(tokens, context, given=given)
+            if objective == "causal"
+            else MaskedWindows(tokens, context, tokenizer)
+        )
+
+    parts = [(windows(corpus.train), weight) for corpus, weight in prepared]
+    return parts[0][0] if len(parts) == 1 else Mix(parts)
+
+
+def _masked_held_out(documents: Sequence[str], tokenizer: Tokenizer, context: int, recipe: Recipe) -> HeldOut:
+    tokens = Tokens.of(np.array(tokenizer.stream(documents)))
+    examples = MaskedWindows(tokens, context, tokenizer)
+    return HeldOutExamples(Batches(examples, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
+
+
+# ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _from_records(
+    recipe: Recipe, objective: str, tokenizer: Tokenizer | None, say: Say, preparing: Callable[[Preparing], None]
+) -> Task:
+    train, valid = (list(_records(recipe, part, KINDS[objective])) for part in ("train", "valid"))
+    if not valid:
+        raise DataError(f"{recipe.data.path}: nothing is held out; raise data.valid={recipe.data.valid}")
+    if tokenizer is None:
+        tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
+    _say_tokenizer(recipe, tokenizer, say)
+    say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
+    context = int(getattr(recipe.model, "context", 1024))
+    examples, names = _examples(objective, train, tokenizer, context, None)
+    try:
+        held, _ = _examples(objective, valid, tokenizer, context, names)
+    except DataError as error:
+        raise DataError(f"what is held out of {recipe.data.path} cannot be scored: {error}") from None
+    recipe = _with_vocabulary(recipe, tokenizer, **({"labels": names} if names else {}))
+    digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
+    order = Order(len(held), recipe.eval.batch_size, shuffle=False)
+    return Task(
+        recipe,
+        objective,
+        tokenizer,
+        examples,
+        HeldOutExamples(Batches(held, order=order)),
+        fingerprints=[digest],
+        is_uniform=False,
+    )
+
+
+def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
+    data = recipe.data
+    own = part_source(data, part)
+    if own is not None:
+        sources, shares = [own], None
+    else:
+        sources, shares = [source for source, _ in sources_of(data).values()], shares_of(data)
+    for source in sources:
+        if source.kind != kind:
+            raise DataError(
+                f"{source.name} holds {source.kind}, but this objective learns from {kind}: see docs/data.md"
+            )
+        yield from source.records() if shares is None else split_records(source, shares, part)
+
+
+def _examples(
+    objective: str, records: list[Any], tokenizer: Tokenizer, context: int, names: list[str] | None
+) -> tuple[Any, list[str] | None]:
+    """The collection, and the names of its labels where it has labels: those of training, for what is held out."""
+    match objective:
+        case "pairs":
+            return TextPairs(records, tokenizer, context=context), None
+        case "classify":
+            texts = LabelledTexts(records, tokenizer, context, names)
+            return texts, texts.labels
+        case "tag":
+            words = TaggedWords(records, tokenizer, context, names)
+            return words, words.tags
+        case _:
+            return Spans(records, tokenizer, context), None
+
+
+def _say_tokenizer(recipe: Recipe, tokenizer: Tokenizer, say: Say) -> None:
+    say(f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
+
+
+def _size(n_bytes: int, n_documents: int) -> str:
+    count = f"{n_documents:,} document{'s' if n_documents != 1 else ''}"
+    return f"{n_bytes / 1e6:.2f} MB in {count}" if n_bytes >= 10_000 else f"{n_bytes:,} bytes in {count}"
