@@ -20,7 +20,21 @@ ALLOWED = {
     "data": {"errors", "files", "config", "tokenizers"},
     "models": {"errors", "files", "devices", "config", "presets", "nn", "tokenizers"},
     "decoding": {"errors", "nn", "models", "sampling", "tokenizers"},
-    "training": {"errors", "files", "devices", "config", "nn", "models", "tokenizers", "data", "sampling", "decoding"},
+    "costs": {"config"},
+    "trace": {"errors"},
+    "training": {
+        "costs",
+        "errors",
+        "files",
+        "devices",
+        "config",
+        "nn",
+        "models",
+        "tokenizers",
+        "data",
+        "sampling",
+        "decoding",
+    },
 }
 ABOVE = {"cli", "__main__", "__init__"}  # may use everything; nothing below uses them
 

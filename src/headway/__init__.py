@@ -59,6 +59,8 @@ def __getattr__(name: str) -> object:
         "data",
         "sampling",
         "training",
+        "costs",
+        "trace",
         "config",
         "decoding",
         "errors",

@@ -46,6 +46,7 @@ def _at_home(home, monkeypatch):
 
 
 VERBS = ("demo", "train", "generate", "eval")
+VERBS += ("lr-find", "show curves", "check resume", "convert")
 VERBS += ("tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer show", "data")
 
 

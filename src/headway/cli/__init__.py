@@ -10,7 +10,7 @@ import sys
 import typer
 
 from headway import __version__
-from headway.cli import data, demo, evaluate, generate, tokenizer, train
+from headway.cli import check, convert, data, demo, evaluate, generate, lr_find, show, tokenizer, train
 from headway.errors import HeadwayError
 
 app = typer.Typer(
@@ -44,6 +44,10 @@ app.command("generate")(generate.generate)
 app.command("eval")(evaluate.evaluate)
 app.command("data")(data.data)
 app.add_typer(tokenizer.app, name="tokenizer")
+app.add_typer(check.app, name="check")
+app.add_typer(show.app, name="show")
+app.command("lr-find")(lr_find.lr_find)
+app.command("convert")(convert.convert)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,0 +1,1 @@
+"""Looking inside: what runs and models have done, as numbers and pictures."""
