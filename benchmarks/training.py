@@ -27,7 +27,7 @@ from headway.data.batches import CausalBatch
 from headway.training.monitor import device_peak
 from headway.training.objectives import Learner
 from headway.training.optim import Optimizer
-from headway.training.step import CapturedStep, Step, Work, compile_blocks
+from headway.training.step import CapturedStep, Step, Work, compile_blocks, compile_whole, narrow_residual
 
 PRESETS = {
     "gpt2": {"layers": 12, "heads": 12, "width": 768, "context": 1024, "batch": 32, "vocabulary": 50304},
@@ -96,12 +96,14 @@ def plain_step(shape: dict[str, int], dropout: float, device: torch.device, is_b
 # ── ours ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def our_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Tensor) -> Any:
+def our_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Tensor, options: Any) -> Any:
     torch.manual_seed(0)
     model = headway.create(config, device=device).train()
     learner = Learner(model, "causal")
+    if options.residual == "bfloat16":
+        narrow_residual(model)
     if device.type == "cuda":
-        compile_blocks(model)
+        compile_whole(model) if options.compile == "model" else compile_blocks(model)
     optimizer = Optimizer(model, TrainConfig(lr=3e-4), device=device)
     optimizer.set_rate(3e-4)
     once = Step(learner, optimizer, clip=1.0, autocast=is_bfloat16, device=device)
@@ -117,6 +119,8 @@ def main() -> None:
     parser.add_argument("--preset", choices=PRESETS, default="gpt2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--compile", choices=["blocks", "model"], default="blocks", help="on a GPU")
+    parser.add_argument("--residual", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="in a round; default: 20 on a GPU, 1 on a CPU")
     parser.add_argument("--only", choices=["headway", "plain"], help="time one of the two alone")
@@ -140,7 +144,7 @@ def main() -> None:
     )
     ids = torch.randint(shape["vocabulary"], (shape["batch"], shape["context"] + 1), device=device)
     makers = {
-        "headway": lambda: our_step(config, device, is_cuda, ids),
+        "headway": lambda: our_step(config, device, is_cuda, ids, options),
         "plain": lambda: plain_step(shape, options.dropout, device, is_cuda, ids),
     }
     names = [options.only] if options.only else list(makers)

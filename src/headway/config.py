@@ -302,7 +302,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     seed: int = 1
     device: str = "auto"  # "auto": CUDA where there is one
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # "auto": bfloat16 on CUDA, float32 elsewhere
-    compile: bool | Literal["auto"] = "auto"  # "auto": on CUDA, where batches have one shape
+    compile: bool | Literal["auto", "blocks", "model"] = "auto"  # "auto": blocks on CUDA, where batches have one shape
+    residual: Literal["float32", "bfloat16"] = "float32"  # of the stream between blocks, where products are bfloat16
     checkpoint_activations: bool = False  # compute each block again on the way back instead of keeping it
     parallel: Literal["none", "ddp", "fsdp"] = "none"  # how the ranks that torchrun starts share the work
 

@@ -171,3 +171,20 @@ def test_an_objective_that_is_not_the_familys_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="'causal' is not for a bert, which learns masked or classify or tag or span"):
         headway.train(plan, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_compiled_training_is_the_same_training(recipe, tmp_path):
+    """Up to rounding: compiled code adds in another order."""
+    scores = {}
+    for how in (False, "blocks", "model"):
+        plan = recipe(train={"steps": 8, "compile": how}, model={"n_layers": 1})
+        scores[how] = headway.train(plan, out=tmp_path / str(how)).score.bits_per_byte
+    assert scores["blocks"] == pytest.approx(scores[False], rel=1e-4)
+    assert scores["model"] == pytest.approx(scores[False], rel=1e-4)
+
+
+def test_a_narrow_residual_is_for_narrow_products_alone(recipe, tmp_path):
+    with pytest.raises(ConfigError, match=r"set train\.dtype=bfloat16 too"):
+        headway.train(recipe(train={"residual": "bfloat16"}), out=tmp_path / "run")
+    plan = recipe(train={"residual": "bfloat16", "dtype": "bfloat16"})
+    assert headway.train(plan, out=tmp_path / "run").score.bits_per_byte < 1.4

@@ -50,7 +50,17 @@ from headway.training.parallel import World, joined, own_device, replicate, rest
 from headway.training.schedule import learning_rate
 from headway.training.setup import Task, make_model, make_task
 from headway.training.state import Position, State, assign, write_checkpoint
-from headway.training.step import CapturedStep, Diverged, Step, Work, checkpoint_blocks, compile_blocks, work_from
+from headway.training.step import (
+    CapturedStep,
+    Diverged,
+    Step,
+    Work,
+    checkpoint_blocks,
+    compile_blocks,
+    compile_whole,
+    narrow_residual,
+    work_from,
+)
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ def _begin(run: Run, task: Task, held: ExitStack) -> None:
 
 def _take_up(run: Run, world: World, held: ExitStack, say: Say) -> int | None:
     """The step of the checkpoint to go on from; −1 if the run ended before it had one, None if it has not begun."""
-    if not world.share("begun" if (run.path / "recipe.toml").is_file() else "").strip():
+    if world.share("begun" if (run.path / "recipe.toml").is_file() else "new") == "new":
         return None
 
     def find() -> str:
@@ -212,11 +222,13 @@ class Trainer:
         self.flops = flops_per_token(model.config, self.width)
 
         self.learner = Learner(model, task.objective, config.label_smoothing)
-        is_compiled = config.compile is True or (config.compile == "auto" and device.type == "cuda" and task.is_uniform)
+        is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
         if config.checkpoint_activations:
             checkpoint_blocks(model)
+        if config.residual == "bfloat16":
+            self._narrow()
         if is_compiled:
-            compile_blocks(model)
+            compile_whole(model) if config.compile == "model" else compile_blocks(model)
         shard(self.learner, world)
         optimizer = Optimizer(model, config, device=device)
         average = MovingAverage(model, config.ema) if config.ema else None
@@ -347,9 +359,8 @@ class Trainer:
         elif isinstance(error, OSError):
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         elif is_lost_contact(error):
-            text = (
-                f"rank {self.world.rank} lost the others ({str(error).strip().splitlines()[0]}): one of them has ended"
-            )
+            reason = str(error).strip().splitlines()[0]
+            text = f"rank {self.world.rank} lost the others ({reason}): one of them has ended"
         elif isinstance(error, HeadwayError):
             text = str(error)
         else:
@@ -527,6 +538,13 @@ class Trainer:
                 for tracker in self.trackers:
                     tracker.log(step, record)
 
+    def _narrow(self) -> None:
+        if not self.is_bfloat16 or not hasattr(self.model, "dropout"):
+            raise ConfigError(
+                "train.residual='bfloat16' is for a gpt whose products are in bfloat16: set train.dtype=bfloat16 too"
+            )
+        narrow_residual(self.model)
+
     def _check_memory(self) -> None:
         """Refuse what cannot fit, before it fails."""
         config, c, free = self.config, self.model.config, memory_free(self.device)
@@ -541,7 +559,8 @@ class Trainer:
             ranks=self.world.size,
             bytes_each=2 if self.is_bfloat16 else 4,
         )
-        self.say(f"memory      about {need.total / 2**30:.1f} GiB for {self.rows} x {self.width} tokens at a time")
+        size = f"{need.total / 2**30:.1f} GiB" if need.total > 2**29 else f"{need.total / 2**20:.0f} MiB"
+        self.say(f"memory      about {size} for {self.rows} x {self.width} tokens at a time")
         rest = need.total - need.activations - self.model.n_params * 4  # the weights are there already
         if rest + need.activations <= free:
             return

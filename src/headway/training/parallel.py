@@ -165,7 +165,7 @@ def replicate(learner: nn.Module, world: World, device: torch.device) -> nn.Modu
     if world.parallel != "ddp" or world.size == 1:
         return learner
     ids = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(learner, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True)
+    return DistributedDataParallel(learner, device_ids=ids, gradient_as_bucket_view=True)
 
 
 @contextmanager

@@ -135,6 +135,18 @@ def compile_blocks(module: nn.Module) -> None:
             block.compile(dynamic=False)
 
 
+def compile_whole(model: Any) -> None:
+    """Compile a model up to its logits in one piece: a few hundredths faster than block by block, for minutes of
+    compiling where there are many layers. Worth it for a run of hours."""
+    model.hidden = torch.compile(model.hidden, dynamic=False)
+
+
+def narrow_residual(model: Any) -> None:
+    """Have the stream between blocks in bfloat16: half the bytes of every norm and addition, and sums over layers that
+    are rounded to 8 bits. Autocast alone keeps it in float32. Scores are in float32 all the same."""
+    model.dropout.register_forward_hook(lambda module, inputs, output: output.bfloat16() if module.training else output)
+
+
 def checkpoint_blocks(module: nn.Module) -> None:
     """Have each block computed again on the way back, from its input, instead of keeping what is inside."""
     from torch.utils.checkpoint import checkpoint
