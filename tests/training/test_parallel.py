@@ -14,8 +14,8 @@ import transformers
 import headway
 from headway.config import load_recipe
 from headway.errors import ConfigError
-from headway.files import write_text
-from headway.training.checkpoint import Run, verify
+from headway.files import verify, write_text
+from headway.training.checkpoint import Run
 from headway.training.parallel import World, joined
 from tests.training.recipes import for_objective, make
 

@@ -15,8 +15,9 @@ import torch
 import headway
 from headway.config import load_recipe
 from headway.errors import CheckpointError, DataError, HeadwayError
+from headway.files import seal, verify
 from headway.training import loop
-from headway.training.checkpoint import Run, seal, verify
+from headway.training.checkpoint import Run
 from headway.training.resume_check import check_resume, differences
 from tests.training.recipes import make
 from tests.training.test_objectives import half_way
@@ -60,6 +61,14 @@ def test_killed_processes_resume_exactly(tmp_path):
     report = check_resume(recipe, tmp_path / "check", steps=40, kills=2, seed=3)
     assert report.differences == []
     assert len(report.kills) == 2
+
+
+def test_a_check_in_which_nothing_was_killed_shows_nothing(tmp_path):
+    (tmp_path / "check").mkdir()
+    recipe = make(tmp_path, train={"lr": 0.0}, eval={"every": 1, "patience": 1})  # stops early, after step 2
+    report = check_resume(recipe, tmp_path / "check", steps=30, kills=3, seed=1)
+    assert report.is_exact == bool(report.kills)
+    assert all(step <= 2 for step in report.kills)
 
 
 def test_a_check_that_finds_a_difference_says_where(tmp_path):
@@ -129,6 +138,14 @@ def test_any_bit_of_a_checkpoint_matters(stopped, tmp_path):
             verify(folder)
         file.write_bytes(whole)
     verify(folder)
+
+
+def test_a_damaged_model_is_not_used_either(stopped, tmp_path):
+    folder = tmp_path / "step-8"
+    shutil.copytree(stopped / "parts" / "checkpoints" / "step-8", folder)
+    damage(folder / "model.safetensors", "flipped", random.Random(1))
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged.*if you changed it yourself, remove"):
+        headway.load(folder)
 
 
 def test_where_no_checkpoint_is_whole_the_run_says_so(stopped, tmp_path):

@@ -24,7 +24,7 @@ from headway import __version__
 from headway.config import FAMILIES, BERTConfig, StackConfig, build
 from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
-from headway.files import new_directory
+from headway.files import CHECKSUMS, new_directory, verify
 from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
@@ -92,6 +92,11 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
     `dtype` defaults to that of the file. `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
     """
     folder = find_model(path)
+    if (folder / CHECKSUMS).is_file():
+        try:
+            verify(folder)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; if you changed it yourself, remove {folder / CHECKSUMS}") from None
     document = read_json(folder / "config.json")
     model, layout = _from_config(document, folder)
     tensors = _weights(folder, model, layout)

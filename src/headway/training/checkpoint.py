@@ -11,7 +11,6 @@ It is written aside, flushed and renamed, so a reader finds all of it or none; a
 was written.
 """
 
-import hashlib
 import json
 import math
 import re
@@ -22,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import CheckpointError
-from headway.files import locked, write_text
-
-CHECKSUMS = "checksums.json"
+from headway.files import locked, verify, write_text
 
 
 class Run:
@@ -151,43 +148,3 @@ def _set_aside(folder: Path) -> Path:
     while aside.exists():
         n, aside = n + 1, folder.with_name(f"{folder.name}.damaged-{n}")
     return folder.rename(aside)
-
-
-def seal(folder: Path) -> None:
-    """Write down what every file of a folder is, so that `verify` can tell later."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    sums = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in files}
-    (folder / CHECKSUMS).write_text(_document(sums), encoding="utf-8")
-
-
-def verify(folder: Path) -> None:
-    """Refuse a folder in which a file is missing, or any byte is not what `seal` saw, by the file's name."""
-    file = folder / CHECKSUMS
-    try:
-        text = file.read_text(encoding="utf-8")
-        sums = json.loads(text)["files"]
-        if text != _document(sums):
-            raise ValueError
-    except FileNotFoundError:
-        raise CheckpointError(f"{file} is missing: the checkpoint is not whole") from None
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{file} is damaged") from None
-    for name, (size, digest) in sums.items():
-        path = folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{path} is missing: the checkpoint is not whole")
-        if path.stat().st_size != size:
-            raise CheckpointError(f"{path} is damaged: {path.stat().st_size:,} bytes, {size:,} when it was written")
-        if _digest(path) != digest:
-            raise CheckpointError(f"{path} is damaged: its checksum is not the one it was written with")
-
-
-def _document(sums: dict[str, Any]) -> str:
-    """The listing with a checksum of itself, in one possible form: a change to any byte of it shows."""
-    listed = json.dumps(sums, sort_keys=True)
-    return json.dumps({"files": sums, "sha256": hashlib.sha256(listed.encode()).hexdigest()}, sort_keys=True) + "\n"
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

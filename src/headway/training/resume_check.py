@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 
 from headway.config import Recipe
 from headway.errors import HeadwayError
-from headway.files import write_text
-from headway.training.checkpoint import CHECKSUMS, Run
+from headway.files import CHECKSUMS, write_text
+from headway.training.checkpoint import Run
 
 TIMINGS = {"seconds", "tokens_per_second", "mfu", "memory"}  # of a line of the log: what differs from run to run
 PATIENCE = 600.0  # seconds without a new line of the log after which a run is given up
@@ -34,7 +34,7 @@ class Report:
 
     steps: int
     ranks: int
-    kills: list[int] = field(default_factory=list)  # the last step each life had logged
+    kills: list[int] = field(default_factory=list)  # the last step each life that was killed had logged
     resumed_from: list[int] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
 
@@ -66,19 +66,24 @@ def check_resume(
     undisturbed, killed = Run(folder / "undisturbed"), Run(folder / "killed")
     say(f"undisturbed: {steps} steps" + (f" on {ranks} ranks ({train.parallel})" if ranks > 1 else ""))
     _live(file, undisturbed, ranks, None, folder)
-    rng = random.Random(seed)
-    for target in sorted(rng.sample(range(1, steps), min(kills, steps - 1))):
-        last = _live(file, killed, ranks, target, folder)
-        report.kills.append(last)
-        say(f"killed after step {last}" if last < steps else "had finished before it could be killed")
+    made = _last_step(undisturbed)  # early stopping may have ended it before
+    targets = sorted(random.Random(seed).sample(range(1, made), min(kills, max(made - 1, 0))))
+    for target in targets:
+        if _live(file, killed, ranks, target, folder):
+            report.kills.append(_last_step(killed))
+            say(f"killed after step {report.kills[-1]}")
+        else:
+            say(f"had ended before it could be killed after step {target}")
     _live(file, killed, ranks, None, folder)
     report.resumed_from = [r["step"] for r in killed.read_log() if r.get("event") == "resume"]
     report.differences = differences(undisturbed, killed)
+    if not report.kills:
+        report.differences.append("nothing was shown: no process was killed before it ended; try more --steps")
     return report
 
 
-def _live(recipe: Path, run: Run, ranks: int, until: int | None, folder: Path) -> int:
-    """Start or resume a run; kill it as soon as it has logged a step from `until` on. Returns the last step logged."""
+def _live(recipe: Path, run: Run, ranks: int, until: int | None, folder: Path) -> bool:
+    """Start or resume a run; kill it as soon as it has logged a step from `until` on. Returns whether it was killed."""
     command = [sys.executable, "-m", "headway", "train", str(recipe), "--out", str(run.path), "--resume"]
     if ranks > 1:
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", "headway"]
@@ -90,7 +95,7 @@ def _live(recipe: Path, run: Run, ranks: int, until: int | None, folder: Path) -
         while process.poll() is None:
             if until is not None and _last_step(run) >= until:
                 _kill(process)
-                return _last_step(run)
+                return process.returncode == -signal.SIGKILL
             if (size := run.log_file.stat().st_size if run.log_file.exists() else 0) != seen:
                 seen, changed = size, time.monotonic()
             elif time.monotonic() - changed > PATIENCE:
@@ -102,7 +107,7 @@ def _live(recipe: Path, run: Run, ranks: int, until: int | None, folder: Path) -
     if process.returncode:
         said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
         raise HeadwayError(f"training ended with exit code {process.returncode}:\n{said[-2000:]}")
-    return _last_step(run)
+    return False
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -24,11 +24,10 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headway.errors import CheckpointError
-from headway.files import new_directory
+from headway.files import new_directory, seal
 from headway.models.base import Model
 from headway.models.storage import SHARDS, read_json, read_weights, write_model
 from headway.training.averaging import MovingAverage
-from headway.training.checkpoint import seal
 from headway.training.optim import Optimizer
 from headway.training.parallel import World
 
