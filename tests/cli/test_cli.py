@@ -18,6 +18,7 @@ import transformers
 import headway
 from headway.cli import main
 from tests.cli.running import run
+from tests.training.recipes import for_objective
 
 TINY = (
     "--set model.n_layers=1 --set model.d_model=32 --set model.n_heads=2 --set train.steps=3 --set train.batch_size=2"
@@ -64,7 +65,7 @@ def examples() -> list[str]:
 
 def test_every_example_of_every_help_text_runs(capsys):
     for example in examples():
-        short = f" {TINY}" if example.startswith(("train", "demo")) else ""
+        short = f" {TINY}" if example.startswith(("train", "demo")) and "--resume" not in example else ""
         code, out, err = run(example + short, capsys)
         assert code == 0, f"headway {example}: {err}"
         assert out, example
@@ -247,3 +248,55 @@ def test_ctrl_c_keeps_what_was_learned(tmp_path):
     assert "interrupted after step" in err
     assert "Traceback" not in err
     assert headway.load(tmp_path / "run").tokenizer is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train nothing --resume", "nothing is no run to go on with; name a run's folder"),
+        ("train runs/demo/checkpoints/step-3 --resume", "did you mean runs/demo?"),
+        ("train runs/demo --resume --set model.d_model=64", "keeps its model and tokenizer"),
+        ("train demo --out runs/demo", "headway train runs/demo --resume"),
+        ("eval runs/demo my.txt --part test", "is a part of the run's own text"),
+        ("eval runs/demo --part test", "has no test part: set data.test when training"),
+        ("show curves runs/demo -y los", "Did you mean 'loss'?"),
+        ("lr-find demo --steps 2", "steps=2 are too few"),
+        ("convert nothing out", "no model at nothing"),
+        ("check resume nothing", "no recipe 'nothing'"),
+    ],
+)
+def test_what_training_refuses(command, message, capsys):
+    code, _, err = run(command, capsys)
+    assert code in (1, 2)
+    assert message in " ".join(err.replace("│", " ").split())
+
+
+def test_a_run_is_gone_on_with(capsys):
+    code, out, err = run(f"train demo --out runs/longer {TINY} --set tokenizer.vocab_size=300", capsys)
+    assert code == 0
+    code, out, err = run("train runs/longer --resume --set train.steps=5", capsys)
+    assert code == 0
+    assert "resuming    after step 3" in err
+    assert "5 steps in" in out
+    code, _, err = run("train runs/longer --resume", capsys)
+    assert code == 0
+    assert "complete" in err
+
+
+@pytest.mark.parametrize("objective", ["masked", "pairs", "classify", "tag", "span"])
+def test_what_learned_something_else_is_scored_by_eval(objective, tmp_path, capsys):
+    recipe = for_objective(objective, tmp_path, steps=2)
+    result = headway.train(recipe, out=tmp_path / "run")
+    code, out, err = run(f"eval {tmp_path / 'run'} --json --device cpu", capsys)
+    assert code == 0, err
+    assert json.loads(out)["nats_per_target"] == pytest.approx(result.score.nats_per_target, rel=1e-5)
+    code, out, _ = run(f"eval {tmp_path / 'run'} --device cpu", capsys)
+    assert "nats per target" in out
+
+
+def test_recipes_are_listed_with_their_numbers(capsys):
+    code, out, _ = run("train --list --json", capsys)
+    assert code == 0
+    listed = json.loads(out)
+    assert {"demo", "shakespeare-char", "gpt2-124m", "enwik8-byte", "wikitext2-gpt"} <= set(listed)
+    assert all(recipe["ours"] and recipe["target"] for recipe in listed.values())

@@ -1,11 +1,15 @@
 """headway eval"""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headway.cli.options import Device, Dtype, Json, print_json
+
+if TYPE_CHECKING:
+    from headway.config import Recipe
+    from headway.models.base import Model
 
 
 def evaluate(
@@ -25,7 +29,8 @@ def evaluate(
 ) -> None:
     """Score a model on a text, in bits per byte and nats per token.
 
-    Windows are consecutive and do not overlap. Bits per byte can be compared across tokenizers and families.
+    Windows are consecutive and do not overlap. Bits per byte can be compared across tokenizers and families. A model
+    that learned something else (labels, tags, pairs, …) is scored on what its run held out.
 
     \b
     Examples:
@@ -35,25 +40,31 @@ def evaluate(
     for name, value in (("--context", context), ("--batch-size", batch_size)):
         if value is not None and value < 1:
             raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
-    from headway.config import load_recipe
+    if text is not None and part != "valid":
+        raise typer.BadParameter(f"{part} is a part of the run's own text, not of {text}", param_hint="--part")
+    import headway
+    from headway.config import Recipe, load_recipe
     from headway.data import load_documents, read_part
+    from headway.models.base import LanguageModel
 
+    plan = load_recipe(Path(model)) if (Path(model) / "recipe.toml").is_file() else None
+    if text is None and plan is None:
+        raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
+    loaded = headway.load(model, device=device, dtype=dtype)
+    is_plain = isinstance(loaded, LanguageModel) and not getattr(loaded, "needs_source", False)
+    if text is None and not is_plain:
+        assert plan is not None
+        _evaluate_task(loaded, model, plan, part, json)
+        return
     if text is not None:
         documents, what = load_documents(text), text
-    elif (Path(model) / "recipe.toml").is_file():
-        data = load_recipe(Path(model)).data
-        documents = list(read_part(data, part))
-        what = f"{data.path}, the part {'held out' if part == 'valid' else 'for testing'}"
-        if not documents:
-            raise typer.BadParameter(
-                f"{data.path} has no {part} part: set data.{part} when training", param_hint="--part"
-            )
     else:
-        raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
-
-    import headway
-
-    loaded = headway.load(model, device=device, dtype=dtype)
+        assert isinstance(plan, Recipe)
+        documents = list(read_part(plan.data, part))
+        what = f"{plan.data.path}, the part {'held out' if part == 'valid' else 'for testing'}"
+        if not documents:
+            hint = f"{plan.data.path} has no {part} part: set data.{part} when training"
+            raise typer.BadParameter(hint, param_hint="--part")
     score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
     if json:
         print_json({"model": model, "text": what, "n_params": loaded.n_params, **score.to_dict()})
@@ -65,3 +76,16 @@ def evaluate(
     print(f"nats per token  {score.nats_per_token:.4f}   (perplexity {score.perplexity:,.2f})")
     if score.lost_bytes:
         print(f"unknown         {score.lost_bytes:,} bytes lost in <unk>, charged at 8 bits each")
+
+
+def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", part: Literal["valid", "test"], json: bool) -> None:
+    """A model that learned something else than the next token, on what its run held out."""
+    from headway.training.setup import score_on
+
+    score = score_on(loaded, plan, part)
+    if json:
+        print_json({"model": name, "text": plan.data.path, "n_params": loaded.n_params, **score.to_dict()})
+        return
+    print(f"model           {name}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
+    print(f"data            {plan.data.path}, the part {'held out' if part == 'valid' else 'for testing'}")
+    print(f"score           {score.summary}")

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from headway.config import BERTConfig, GPTConfig, ModelConfig, NGramConfig, Recipe, TokenizerConfig, TransformerConfig
 from headway.data.annotated import LabelledTexts, Spans, TaggedWords
@@ -29,7 +30,8 @@ from headway.errors import ConfigError, DataError
 from headway.models import BERT, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
-from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText
+from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText, Scored
+from headway.training.objectives import Learner
 from headway.training.parallel import World
 
 Say = Callable[[str], None]
@@ -77,6 +79,12 @@ BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "au
     NGramConfig: ("causal",),
     BERTConfig: ("masked", "classify", "tag", "span"),
     TransformerConfig: ("pairs",),
+}
+COLUMNS = {  # how such records are asked for
+    "pairs": "name the columns with data.pairs=SOURCE,TARGET or the other file with data.target_path",
+    "labelled": "name the columns with data.text and data.label, by name or by number from 1",
+    "tagged": "give a token-tag file, with data.format=conll where its name does not say so",
+    "questions": "give SQuAD's JSON, with data.format=squad where its name does not say so",
 }
 KINDS = {"pairs": "pairs", "classify": "labelled", "tag": "tagged", "span": "questions"}  # of records, see records.py
 HEADS: dict[str, Callable[[BERT], Model]] = {
@@ -163,7 +171,7 @@ def _from_text(
     prepared = prepare_recipe(data, tokenizer, report=preparing)
     documents = list(read_part(data, "valid"))
     recipe = _with_vocabulary(recipe, tokenizer)
-    context = int(getattr(recipe.model, "context", 1024))
+    context = _context(recipe)
     held_out: HeldOut
     if objective == "causal":
         held_out = HeldOutText(
@@ -174,7 +182,7 @@ def _from_text(
             batch_size=recipe.eval.batch_size,
         )
     else:
-        held_out = _masked_held_out(documents, tokenizer, context, recipe)
+        held_out = _masked_held_out(documents, tokenizer, recipe)
     parts = [corpus.train for corpus, _ in prepared]
     n_tokens, n_bytes = sum(map(len, parts)), sum(part.n_bytes for part in parts)
     size = _size(n_bytes, sum(part.n_documents for part in parts))
@@ -211,9 +219,9 @@ def _windows(
     return parts[0][0] if len(parts) == 1 else Mix(parts)
 
 
-def _masked_held_out(documents: Sequence[str], tokenizer: Tokenizer, context: int, recipe: Recipe) -> HeldOut:
+def _masked_held_out(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> HeldOut:
     tokens = Tokens.of(np.array(tokenizer.stream(documents)))
-    examples = MaskedWindows(tokens, context, tokenizer)
+    examples = MaskedWindows(tokens, _context(recipe), tokenizer)
     return HeldOutExamples(Batches(examples, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
 
 
@@ -230,24 +238,50 @@ def _from_records(
         tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
     _say_tokenizer(recipe, tokenizer, say)
     say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
-    context = int(getattr(recipe.model, "context", 1024))
-    examples, names = _examples(objective, train, tokenizer, context, None)
-    try:
-        held, _ = _examples(objective, valid, tokenizer, context, names)
-    except DataError as error:
-        raise DataError(f"what is held out of {recipe.data.path} cannot be scored: {error}") from None
+    examples, names = _examples(objective, train, tokenizer, _context(recipe), None)
+    held_out = _records_held_out(valid, objective, tokenizer, recipe, names)
     recipe = _with_vocabulary(recipe, tokenizer, **({"labels": names} if names else {}))
     digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
-    order = Order(len(held), recipe.eval.batch_size, shuffle=False)
     return Task(
         recipe,
         objective,
         tokenizer,
         examples,
-        HeldOutExamples(Batches(held, order=order)),
+        held_out,
         fingerprints=[digest],
         is_uniform=False,
     )
+
+
+def _records_held_out(
+    records: list[Record], objective: str, tokenizer: Tokenizer, recipe: Recipe, names: list[str] | None
+) -> HeldOut:
+    try:
+        held, _ = _examples(objective, records, tokenizer, _context(recipe), names)
+    except DataError as error:
+        raise DataError(f"what is held out of {recipe.data.path} cannot be scored: {error}") from None
+    return HeldOutExamples(Batches(held, recipe.eval.batch_size, shuffle=False))
+
+
+def score_on(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> Scored:
+    """What a model of a run that learned from more than plain text scores on a part of the run's data."""
+    objective, tokenizer = objective_of(recipe), model.tokenizer
+    assert tokenizer is not None
+    if objective == "masked":
+        held_out = _masked_held_out(list(read_part(recipe.data, part)), tokenizer, recipe)
+    else:
+        records = list(_records(recipe, part, KINDS[objective]))
+        if not records:
+            raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
+        names = model.config.labels or None if isinstance(model.config, BERTConfig) else None
+        held_out = _records_held_out(records, objective, tokenizer, recipe, names)
+    learner = Learner(model, objective).eval()
+    with torch.no_grad():
+        return held_out.score(lambda batch: learner(batch.to(model.device)))
+
+
+def _context(recipe: Recipe) -> int:
+    return int(getattr(recipe.model, "context", 1024))
 
 
 def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
@@ -260,7 +294,8 @@ def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
     for source in sources:
         if source.kind != kind:
             raise DataError(
-                f"{source.name} holds {source.kind}, but this objective learns from {kind}: see docs/data.md"
+                f"{source.name} holds {source.kind}, but this objective learns from {kind}: {COLUMNS[kind]}; see "
+                f"docs/data.md"
             )
         yield from source.records() if shares is None else split_records(source, shares, part)
 
