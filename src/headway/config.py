@@ -8,11 +8,13 @@ A key that does not exist is an error with a suggestion, never ignored. Fields l
 from the others by `resolved()`, so that overriding `d_model` also moves the widths that follow from it.
 """
 
+import inspect
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
@@ -302,7 +304,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     seed: int = 1
     device: str = "auto"  # "auto": CUDA where there is one
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # "auto": bfloat16 on CUDA, float32 elsewhere
-    compile: bool | Literal["auto", "blocks", "model"] = "auto"  # "auto": blocks on CUDA, where batches have one shape
+    compile: bool | Literal["auto", "blocks", "model"] = "auto"  # "auto": blocks, on CUDA, in batches of one shape
     residual: Literal["float32", "bfloat16"] = "float32"  # of the stream between blocks, where products are bfloat16
     checkpoint_activations: bool = False  # compute each block again on the way back instead of keeping it
     parallel: Literal["none", "ddp", "fsdp"] = "none"  # how the ranks that torchrun starts share the work
@@ -345,6 +347,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             raise ConfigError(f"train.max_seconds={self.max_seconds} must be positive; leave it out for no limit")
         if self.schedule == "inverse-sqrt" and not self.warmup_steps:
             raise ConfigError("train.schedule='inverse-sqrt' falls from the end of its warm-up: set train.warmup_steps")
+        for name, fits in (("momentum", ("sgd", "muon")), ("matrix_lr", ("muon",))):
+            if getattr(self, name) is not None and self.optimizer not in fits:
+                value, others = getattr(self, name), " and ".join(fits)
+                raise ConfigError(f"train.{name}={value} is for {others}, not train.optimizer={self.optimizer!r}")
         if self.average and self.average > self.keep > 0:
             raise ConfigError(
                 f"train.average={self.average} checkpoints are averaged at the end, but train.keep={self.keep} are "
@@ -391,6 +397,23 @@ class Recipe(Config, frozen=True, kw_only=True):
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(msgspec.to_builtins(self)))
 
+    def explained(self) -> str:
+        """The same with every setting there is, those that are not set as comments, and what each means."""
+        lines = [f"description = {_toml(self.description)}"]
+        for table in ("model", "tokenizer", "data", "train", "eval"):
+            config = getattr(self, table)
+            lines += ["", f"[{table}]"]
+            lines += [f"family = {_toml(config.__struct_config__.tag)}"] if table == "model" else []
+            notes = _notes(type(config))
+            for name in config.__struct_fields__:
+                value, note = getattr(config, name), f"  # {notes[name]}" if notes.get(name) else ""
+                is_derived = table == "model" and name in ("vocab_size", "bos_id", "eos_id")
+                if is_derived:
+                    lines.append(f"# {name}: the tokenizer's")
+                else:
+                    lines.append(f"# {name} ={note}" if value is None else f"{name} = {_toml(value)}{note}")
+        return "\n".join(lines) + "\n"
+
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in a TOML file, or a shipped one by name, with `--set` overrides such as "train.steps=100"."""
@@ -417,6 +440,9 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
     model = dict(model)
     name = model.pop("name", None)
     family = model.pop("family", None)
+    if family is not None and family not in FAMILIES:
+        near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}")
+        raise ConfigError(f"no model family {family!r}.{near}")
     config = model_config(name if name is not None else family if family is not None else DEFAULT_MODEL, model)
     if name is not None and family is not None and FAMILIES.get(family) is not type(config):
         raise ConfigError(f"model.name={name!r} is not of model.family={family!r}; give one of the two")
@@ -465,8 +491,11 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
         # A rule of our own, from a __post_init__, which knows the field but not where it is.
         return f"{path}.{text}" if path and re.match(r"\w+=", text) else text
     for part in inner:  # walk to the value that is wrong and the type it should have had
+        part, _, index = part.partition("[")
         hint = get_type_hints(kind).get(part)
         table = table.get(part) if isinstance(table, Mapping) else None
+        if index and get_origin(hint) is list and isinstance(table, list):
+            hint, table = get_args(hint)[0], table[int(index.rstrip("]"))]
         if hint == ModelConfig:
             if not isinstance(table, Mapping) or table.get("family") not in FAMILIES:
                 return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
@@ -495,11 +524,38 @@ def _set(table: dict[str, Any], override: str) -> None:
         value = read["value"] if len(read) == 1 else raw.strip()
     except tomllib.TOMLDecodeError:
         value = raw.strip()
+    if not isinstance(value, str) and _is_text(parts):
+        value = raw.strip()  # such as a column's number
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ConfigError(f"--set {override!r}: {part!r} is a value, not a table")
     table[parts[-1]] = value
+
+
+def _toml(value: Any) -> str:
+    """A value in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
+
+
+def _notes(kind: type[Config]) -> dict[str, str]:
+    """What the comments beside the fields say: the one place where settings are explained."""
+    found: dict[str, str] = {}
+    for base in reversed([b for b in kind.__mro__ if issubclass(b, Config)]):
+        found |= dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(base), re.MULTILINE))
+    return found
+
+
+def _is_text(parts: Sequence[str]) -> bool:
+    """Whether a setting outside of the model's is a text and nothing else."""
+    kind: Any = Recipe
+    for part in parts:
+        kind = get_type_hints(kind).get(part) if hasattr(kind, "__struct_fields__") else None
+    return kind is str or (get_origin(kind) in (Union, UnionType) and set(get_args(kind)) == {str, type(None)})
 
 
 def _at_least(config: Config, name: str, least: int) -> None:

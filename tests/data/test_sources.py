@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from headway.data import CORPORA, TASKS, load_documents, open_source
+from headway.data import CORPORA, TASKS, load_documents, locate, open_source
 from headway.data.formats import BLOCK, LARGE, check_tags
 from headway.data.records import Answer, Labelled, Pair, Question, Tagged
 from headway.errors import ConfigError, DataError
@@ -311,3 +311,17 @@ def test_bad_settings_are_named(tmp_path):
     for options in ({"separator": "x"}, {"scheme": "any"}, {"text": ""}):
         with pytest.raises(ConfigError):
             open_source(str(tmp_path / "a.csv"), **options)
+
+
+def test_relative_paths_are_looked_for_in_the_data_folder_and_then_here(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "data" / "both.txt").write_text("data")
+    (tmp_path / "here" / "both.txt").write_text("here")
+    (tmp_path / "here" / "mine.txt").write_text("here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "data"))
+    assert locate("both.txt") == str(tmp_path / "data" / "both.txt")
+    assert locate("mine.txt") == str(tmp_path / "here" / "mine.txt")
+    assert locate("none.txt") == str(tmp_path / "data" / "none.txt")
+    assert locate("mine.txt", str(tmp_path / "data")) == str(tmp_path / "data" / "mine.txt")

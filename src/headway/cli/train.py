@@ -62,20 +62,25 @@ def train(
         return
     if recipe is None:
         raise typer.BadParameter("which recipe? `headway train --list` shows them", param_hint="RECIPE")
+    if resume and out is None and not (Path(recipe) / "recipe.toml").is_file():
+        inside = next((p for p in Path(recipe).parents if (p / "recipe.toml").is_file()), None)
+        hint = f"; did you mean {inside}?" if inside else "; name a run's folder, such as runs/mine"
+        raise typer.BadParameter(f"{recipe} is no run to go on with{hint}", param_hint="RECIPE")
+    for setting in (settings or []) if resume else ():
+        if setting.startswith(("model.", "tokenizer.")):
+            raise typer.BadParameter(f"{setting}: a run that goes on keeps its model and tokenizer", param_hint="--set")
     overrides = [*(settings or [])]
     overrides += [f"train.device={device}"] if device != "auto" else []
     overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
     plan = load_recipe(recipe, overrides)
     if show:
-        print_json(msgspec.to_builtins(plan)) if json else print(plan.to_toml(), end="")
+        print_json(msgspec.to_builtins(plan)) if json else print(plan.explained(), end="")
         return
     if out is not None and out == Path():
         raise typer.BadParameter("name a new folder, such as runs/mine", param_hint="--out")
 
-    if resume and out is None and (Path(recipe) / "recipe.toml").is_file():
+    if resume and out is None:
         out = Path(recipe)
-    elif resume and out is None:
-        raise typer.BadParameter(f"{recipe} is no run to go on with; name one, such as runs/mine", param_hint="RECIPE")
 
     from headway.cli.display import TrainingDisplay, clock, say
     from headway.models.storage import read_json
@@ -111,7 +116,7 @@ def train(
         if result.score:
             print(f"held out: {result.score.summary}; {result.steps} steps in {clock(result.seconds)}")
             if result.best_step not in (None, result.steps):
-                print(f"best:  step {result.best_step}, which `{program()} generate` and `eval` take")
+                print(f"best:  step {result.best_step}, which `load` and `eval` take")
         kind = read_json(result.checkpoint / "config.json")["model_type"]
         print(
             f"saved: {result.checkpoint}" + ("" if not kind.startswith("headway-") else f" ({kind}: for Headway alone)")

@@ -131,11 +131,15 @@ def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> So
 
 
 def locate(path: str, root: str | None = None) -> str:
-    """Where a data path leads, wherever one stands: a built-in corpus by name, or an absolute path."""
+    """Where a data path leads, wherever one stands: a built-in corpus by name, or an absolute path. Relative ones are
+    looked for in `root`; without one in $HEADWAY_DATA, then where one stands."""
     if path in CORPORA or path.startswith(hub.PREFIX):
         return path
-    base = Path(root or os.environ.get("HEADWAY_DATA") or ".").expanduser()
-    return os.path.abspath(base / Path(path).expanduser())
+    shared = os.environ.get("HEADWAY_DATA")
+    here = os.path.abspath(Path(path).expanduser())
+    base = Path(root or shared or ".").expanduser()
+    there = os.path.abspath(base / Path(path).expanduser())
+    return here if root is None and os.path.exists(here) and not os.path.exists(there) else there
 
 
 def find_files(path: str, root: str | None = None) -> list[Path]:

@@ -13,6 +13,7 @@ where.
 import json
 import math
 import platform
+import re
 import signal
 import subprocess
 import tempfile
@@ -141,6 +142,8 @@ def _train(
         step = _take_up(run, world, held, say) if again else None
         if step is None:
             Run.check_free(place)  # before any long work
+            if resume:
+                say(f"new run     there is nothing to resume in {place} yet")
         task = _shared_task(recipe, run, step, world, say, preparing)
         torch.manual_seed(recipe.train.seed)
         model = make_model(task, device)
@@ -348,8 +351,8 @@ class Trainer:
         config, position = self.config, self.state.position
         if isinstance(error, Diverged):
             text = (
-                f"{error} at step {position.step} (learning rate {self.lr:.2g}): training has diverged; try a smaller "
-                f"train.lr than {config.lr} or more train.warmup_steps"
+                f"{error} (learning rate {self.lr:.2g}): training has diverged; try a smaller train.lr than "
+                f"{config.lr} or more train.warmup_steps"
             )
         elif isinstance(error, torch.OutOfMemoryError):
             text = (
@@ -373,7 +376,9 @@ class Trainer:
             return error  # not foreseen: with all that Python has to say
         steps = self.run.steps()
         safe = f"the last checkpoint is {self.run.at(steps[-1])}" if steps else "there is no checkpoint yet"
-        way = f"; go on with: headway train {self.run.path} --resume" if steps else ""
+        smaller = "" if is_sound else f" --set train.lr={config.lr / 10:.2g}"
+        way = f"; go on with: headway train {self.run.path} --resume{smaller}" if steps else ""
+        text = re.sub(r"\.(step-\d+)\.[^/]*partial", r"\1", text)  # by the name it would have had
         return HeadwayError(f"{text}. Stopped after step {position.step}; {safe}{way}")
 
     # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────
