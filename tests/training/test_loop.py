@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import tomllib
 
@@ -173,6 +174,7 @@ def test_an_objective_that_is_not_the_familys_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="compiling needs a C++ compiler")
 def test_compiled_training_is_the_same_training(recipe, tmp_path):
     """Up to rounding: compiled code adds in another order."""
     scores = {}
