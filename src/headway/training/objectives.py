@@ -66,7 +66,6 @@ OBJECTIVES: dict[str, Callable[..., Outcome]] = {
     "tag": tag,
     "span": span,
 }
-SMOOTHED = ("causal", "masked", "pairs", "classify", "tag")  # label smoothing means something for these
 
 
 def _tokens(hidden: Tensor, table: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None) -> Tensor:

@@ -153,6 +153,10 @@ def shard(learner: nn.Module, world: World) -> None:
         fully_shard(learner)
 
 
+def is_sharded(module: nn.Module) -> bool:
+    return isinstance(module, FSDPModule)
+
+
 def settle(learner: nn.Module) -> None:
     """Let go of weights that a pass without a way back has gathered from all ranks and kept (FSDP2 does so for the
     outermost module): they would hide any change to the shares."""

@@ -1,7 +1,7 @@
 """From a recipe to what the loop needs: a model, its batches, and held-out examples to score it on.
 
-One function per kind of data makes the examples; everything else is the same for all. `EXAMPLES` names what each
-objective needs: which records, which model, which collection.
+Text becomes windows of tokens, records (pairs, labels, tags, questions) become examples of their own; everything else
+is the same for all. `BY_FAMILY`, `KINDS` and `HEADS` say which objective needs which family, records and head.
 """
 
 import os

@@ -20,7 +20,7 @@ from headway.data.batches import Batch, Batches, Draw
 from headway.errors import HeadwayError
 from headway.nn.block import Block
 from headway.training.optim import Optimizer
-from headway.training.parallel import gathering, whole
+from headway.training.parallel import gathering, is_sharded, whole
 
 WARM = 3  # steps before one is captured: the first compile and choose kernels
 
@@ -72,7 +72,7 @@ class Step:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.clip, self.autocast, self.device = clip or math.inf, autocast, device
 
-    def __call__(self, work: Work, scale: float) -> tuple[Tensor, Tensor]:
+    def __call__(self, work: Work, scale: float | Tensor) -> tuple[Tensor, Tensor]:
         """`scale` turns sums of nats into the mean over the batch of all ranks."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
@@ -84,7 +84,7 @@ class Step:
             if is_counted:
                 total += nats.detach()
         norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True))
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and not is_sharded(self.module):
             self.optimizer.step(skip=(~norm.isfinite()).float())
         else:
             if not math.isfinite(norm):
@@ -102,11 +102,13 @@ class CapturedStep:
         self.key: Any = None  # what was captured: the shapes of its inputs
         self.inputs: Work
         self.outputs: tuple[Tensor, Tensor]
+        self.scale = torch.zeros((), device=step.device)
         self.stream = torch.cuda.Stream()
 
     def __call__(self, work: Work, scale: float) -> tuple[Tensor, Tensor]:
         self.n_calls += 1
-        key = ([tensor.shape for tensor in work.tensors()], scale)
+        self.scale.fill_(scale)
+        key = [tensor.shape for tensor in work.tensors()]
         if self.graph is not None and key == self.key:
             for target, value in zip(self.inputs.tensors(), work.tensors(), strict=True):
                 target.copy_(value)
@@ -115,14 +117,14 @@ class CapturedStep:
         if self.graph is not None or self.n_calls <= WARM:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                outputs = self.step(work, scale)
+                outputs = self.step(work, self.scale)
             torch.cuda.current_stream().wait_stream(self.stream)
             return outputs
         self.inputs, self.key = work, key
         self.step.optimizer.zero_grad()  # gradients then live in the graph's own memory
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.outputs = self.step(work, scale)
+            self.outputs = self.step(work, self.scale)
         self.graph.replay()
         return self.outputs
 
