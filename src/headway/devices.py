@@ -33,3 +33,8 @@ def parse_device(device: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError):  # a build without CUDA says so by an assertion
         raise InputError(f"device={str(device)!r}: this PyTorch has no such device; use --device cpu") from None
     return place
+
+
+def product_precision(device: torch.device, dtype: str) -> str:
+    """That of matrix products; weights are float32 always."""
+    return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype

@@ -85,8 +85,8 @@ def train(
     from headway.cli.display import TrainingDisplay, clock, say
     from headway.models.storage import read_json
     from headway.training import train as run_training
-    from headway.training.loop import default_place
     from headway.training.parallel import rank, restarts
+    from headway.training.start import default_place
 
     place = out or default_place(Path(recipe).stem, again=restarts() > 0)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step

@@ -10,17 +10,15 @@ a run (Ctrl-C, SIGTERM, a loss that is no number, a full disk, text that has gon
 where.
 """
 
-import json
 import math
 import platform
 import re
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,26 +28,23 @@ import torch
 from torch import Tensor
 
 from headway import __version__
-from headway.config import Recipe, StackConfig
+from headway.config import StackConfig
 from headway.costs import flops_per_token, training_memory
 from headway.data.batches import prefetch
-from headway.data.shards import Progress as Preparing
-from headway.devices import parse_device
+from headway.devices import product_precision
 from headway.errors import ConfigError, DataError, HeadwayError
-from headway.files import free_name
-from headway.models import Model, NGram, load
+from headway.models import Model, load
 from headway.models.base import evaluating
 from headway.models.storage import AVERAGED, read_json, read_weights
-from headway.tokenizers import load_tokenizer
 from headway.training.averaging import MovingAverage, mean_of
 from headway.training.checkpoint import Run
-from headway.training.evaluation import Score, Scored, TaskScore, predict
+from headway.training.evaluation import Score, Scored, TaskScore
 from headway.training.monitor import TRACKERS, Speed, Tracker, check_trackers, device_peak, memory_free, memory_in_use
 from headway.training.objectives import Learner
 from headway.training.optim import Optimizer
-from headway.training.parallel import World, joined, own_device, replicate, restarts, settle, shard
+from headway.training.parallel import World, replicate, settle, shard
 from headway.training.schedule import learning_rate
-from headway.training.setup import Task, make_model, make_task
+from headway.training.setup import Task, make_model
 from headway.training.state import Position, State, assign, write_checkpoint
 from headway.training.step import (
     CapturedStep,
@@ -100,113 +95,6 @@ Report = Callable[[Progress], None]
 Say = Callable[[str], None]
 
 
-def train(
-    recipe: Recipe,
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    report: Report = lambda progress: None,
-    say: Say = lambda line: None,
-    before: Callable[[Model], None] = lambda model: None,
-    preparing: Callable[[Preparing], None] = lambda progress: None,
-) -> Result:
-    """Train as the recipe says, into the folder `out` (by default the next free `runs/NAME`).
-
-    With `resume`, a run that is there is gone on with from its last whole checkpoint, and one that is not is begun.
-    `report` hears of every step, `say` of every stage, `preparing` of text becoming tokens; `before` gets the model
-    before its first step.
-    """
-    device = own_device(parse_device(recipe.train.device))
-    with joined(recipe.train.parallel, device) as world:
-        if not world.is_first:
-            report, say, preparing = (lambda _: None,) * 3
-        return _train(recipe, out, resume, world, device, report, say, before, preparing)
-
-
-def _train(
-    recipe: Recipe,
-    out: str | Path | None,
-    resume: bool,
-    world: World,
-    device: torch.device,
-    report: Report,
-    say: Say,
-    before: Callable[[Model], None],
-    preparing: Callable[[Preparing], None],
-) -> Result:
-    """The same, among the ranks there are. Whatever holds on to them ends with this function."""
-    again = resume or restarts() > 0
-    place = Path(world.share(str(out if out is not None else default_place("train", again))))
-    run = Run(place)
-    with ExitStack() as held:
-        step = _take_up(run, world, held, say) if again else None
-        if step is None:
-            Run.check_free(place)  # before any long work
-            if resume:
-                say(f"new run     there is nothing to resume in {place} yet")
-        task = _shared_task(recipe, run, step, world, say, preparing)
-        torch.manual_seed(recipe.train.seed)
-        model = make_model(task, device)
-        torch.manual_seed(recipe.train.seed + 1_000_003 * world.rank)  # ranks drop different units
-        _say_model(model, recipe, device, world, say)
-        if isinstance(model, NGram):
-            if step is not None:
-                raise ConfigError(f"an n-gram is counted in one go: there is nothing to resume in {place}")
-            return _count(model, task, run, before)
-        trainer = Trainer(task, model, run, world, device, say, report)
-        if step is None:
-            before(model)
-            world.first(lambda: _begin(run, task, held))
-        return trainer.train(-1 if step is None else step)
-
-
-def default_place(name: str, again: bool) -> Path:
-    """A new folder `runs/NAME`, or to go on `again` the one made last."""
-    free = free_name(Path("runs") / name)
-    made = [path for path in free.parent.glob(f"{name}*") if (path / "recipe.toml").is_file()] if again else []
-    return max(made, key=lambda path: (path / "recipe.toml").stat().st_mtime, default=free)
-
-
-def _begin(run: Run, task: Task, held: ExitStack) -> None:
-    Run.create(run.path, task.recipe.to_toml())
-    held.enter_context(run.alone())
-
-
-def _take_up(run: Run, world: World, held: ExitStack, say: Say) -> int | None:
-    """The step of the checkpoint to go on from; −1 if the run ended before it had one, None if it has not begun."""
-    if world.share("begun" if (run.path / "recipe.toml").is_file() else "new") == "new":
-        return None
-
-    def find() -> str:
-        held.enter_context(run.alone())
-        run.tidy()
-        return str(run.newest_whole(say)) if run.steps() or run.has_damaged() else ""
-
-    found = world.share(world.first(find))
-    return int(found) if found else -1
-
-
-def _shared_task(
-    recipe: Recipe, run: Run, step: int | None, world: World, say: Say, preparing: Callable[[Preparing], None]
-) -> Task:
-    """The first rank reads the data and makes the tokenizer; the others then take its tokenizer, and find the data
-    ready in the cache."""
-    tokenizer = load_tokenizer(run.at(step)) if step is not None and step >= 0 else None
-    if world.size == 1:
-        return make_task(recipe, tokenizer=tokenizer, say=say, preparing=preparing)
-    task = world.first(lambda: make_task(recipe, tokenizer=tokenizer, say=say, preparing=preparing))
-    with tempfile.TemporaryDirectory() as folder:
-        if task is not None:
-            task.tokenizer.save(folder)
-        files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
-        files = json.loads(world.share(json.dumps(files)))
-        if task is None:
-            for name, text in files.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-            task = make_task(recipe, tokenizer=load_tokenizer(folder))
-    return task
-
-
 class Trainer:
     """One run: its parts, and the loop over them."""
 
@@ -217,7 +105,7 @@ class Trainer:
         self.config, self.say, self.report = task.recipe.train, say, report
         config = self.config
         check_trackers(config.track)
-        self.is_bfloat16 = precision(device, config.dtype) == "bfloat16"
+        self.is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
         self.batches = task.batches(world)
         self.rows, self.width = next(work_from(self.batches, 0, config.accumulate)).tensors()[0].shape[:2]
         self._check_memory()
@@ -264,11 +152,12 @@ class Trainer:
             table = msgspec.to_builtins(self.task.recipe)
             self.trackers = [TRACKERS[name](self.run.path, table) for name in self.config.track]
         try:
-            with _stop_request() as stop:  # around scoring and saving too: nothing is lost to a late Ctrl-C
+            with stop_request() as stop:  # around scoring and saving too: nothing is lost to a late Ctrl-C
                 try:
                     is_stopped = self._loop(stop)
                     return self._finish(is_stopped)
                 except Exception as error:
+                    stop.is_last_word = is_lost_contact(error)
                     raise self._explained(error) from error
         finally:
             for tracker in self.trackers:
@@ -283,7 +172,7 @@ class Trainer:
             "machine": platform.platform(),
             "git": git_revision(),
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device),
-            "dtype": precision(self.device, self.config.dtype),
+            "dtype": product_precision(self.device, self.config.dtype),
             "ranks": self.world.size,
             "threads": torch.get_num_threads(),
             "seed": self.config.seed,
@@ -580,37 +469,11 @@ class Trainer:
         )
 
 
-def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None]) -> Result:
-    """A model that counts needs no steps."""
-    if task.recipe.train.parallel != "none":
-        raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
-    before(model)
-    Run.create(run.path, task.recipe.to_toml())
-    run.log(event="start", headway=__version__, git=git_revision(), data=task.fingerprints, n_params=model.n_params)
-    started = time.monotonic()
-    with _stop_request() as stop:
-        stream = torch.from_numpy(task.stream())
-        model.fit(stream)
-        seconds, is_stopped = time.monotonic() - started, stop.is_set()
-        score = None if is_stopped else task.held_out.score(lambda batch: predict(model, batch))
-        facts = {} if score is None else {"merit": score.merit, **score.to_dict()}
-        position = Position(n_tokens=len(stream), seconds=seconds, score=facts)
-        write_checkpoint(model, run.at(0), position.to_dict(), {})
-        event = "interrupted" if is_stopped else "end"
-        run.log(event=event, step=0, seconds=seconds, train_tokens=len(stream), **facts)
-    return Result(model.eval(), run.path, run.at(0), score, 0, seconds, len(stream), interrupted=is_stopped)
-
-
 def is_lost_contact(error: Exception) -> bool:
     """Whether this is what a rank sees when another has ended."""
     text = str(error).lower()
     known = ("connection closed", "connection reset", "connection refused", "gloo", "nccl", "broken pipe")
     return isinstance(error, RuntimeError) and any(sign in text for sign in known)
-
-
-def precision(device: torch.device, dtype: str) -> str:
-    """That of matrix products; weights are float32 always."""
-    return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype
 
 
 def git_revision() -> str | None:
@@ -625,16 +488,17 @@ def git_revision() -> str | None:
     return revision.strip() + ("+" if changed.strip() else "")
 
 
-def _say_model(model: Model, recipe: Recipe, device: torch.device, world: World, say: Say) -> None:
-    where = f"on {device} in {precision(device, recipe.train.dtype)}"
-    ranks = "" if world.size == 1 else f", {world.size} ranks ({world.parallel})"
-    say(f"model       {type(model).__name__}, {model.n_params:,} parameters, {where}{ranks}")
+class Stop(threading.Event):
+    """Set when someone asks to stop. With `is_last_word` this process is ending anyway, with something to say: the
+    SIGTERM that torchrun sends to whoever is left would cut it off, and is then not listened to."""
+
+    is_last_word = False
 
 
 @contextmanager
-def _stop_request() -> Iterator[threading.Event]:
+def stop_request() -> Iterator[Stop]:
     """Ctrl-C or SIGTERM sets the event instead of tearing a step apart; a second Ctrl-C does interrupt."""
-    stop = threading.Event()
+    stop = Stop()
 
     def ask(number: int, frame: object) -> None:
         if stop.is_set():
@@ -649,4 +513,5 @@ def _stop_request() -> Iterator[threading.Event]:
         yield stop
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            is_ignored = stop.is_last_word and number == signal.SIGTERM
+            signal.signal(number, signal.SIG_IGN if is_ignored else handler)

@@ -15,9 +15,8 @@ import torch
 from headway.config import Recipe
 from headway.data.batches import prefetch
 from headway.data.shards import Progress as Preparing
-from headway.devices import parse_device
+from headway.devices import parse_device, product_precision
 from headway.errors import ConfigError, HeadwayError
-from headway.training.loop import precision
 from headway.training.objectives import Learner
 from headway.training.optim import Optimizer
 from headway.training.parallel import World
@@ -63,7 +62,7 @@ def find_lr(
         raise ConfigError("this model counts, and has no learning rate")
     learner = Learner(model, task.objective, config.label_smoothing).train()
     optimizer = Optimizer(model, config, device=device)
-    is_bfloat16 = precision(device, config.dtype) == "bfloat16"
+    is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
     step = Step(learner, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
     trials: list[Trial] = []
     average, best = 0.0, math.inf
