@@ -142,8 +142,8 @@ def last_real(x: Tensor, lengths: Tensor | None) -> Tensor:
     """(B, T, D) → (B, 1, D): each row's last real position."""
     if lengths is None:
         return x[:, -1:]
-    index = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, x.shape[-1])
-    return x.gather(1, index)
+    lengths = torch.as_tensor(lengths).to(x.device, torch.long)
+    return x.gather(1, (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, x.shape[-1]))
 
 
 def check_context(n_tokens: int, limit: int | None, positions: str) -> None:

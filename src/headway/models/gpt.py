@@ -71,10 +71,8 @@ class GPT(Model):
         return start_cache(self, self.positions, self.config.n_layers, batch_size, capacity)
 
     @torch.no_grad()  # the cache is written in place: there is no way back through it
-    def step(
-        self, ids: Tensor, state: KVCache, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, KVCache]:
-        """Logits after each of the new tokens (B, T), or with `last` after each row's last: (B, T or 1, V)."""
+    def advance(self, ids: Tensor, state: KVCache, lengths: Tensor | None = None) -> tuple[Tensor, KVCache]:
+        """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
         ids, lengths = blank_padding(ids, lengths)
         check_rows(ids, state.batch_size)
         step = state.extend(ids.shape[1], lengths)
@@ -88,6 +86,16 @@ class GPT(Model):
         x = self.dropout(self.positions.embed(self.embedding(ids), step.pos))
         for i, block in enumerate(self.blocks):
             x = block(x, look, step.layer(i))
-        if last:
-            x = last_real(x, lengths)
-        return self.embedding.unembed(self.norm(x)), step.after()
+        return self.norm(x), step.after()
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        """(…, D) → logits (…, V)."""
+        return self.embedding.unembed(hidden)
+
+    @torch.no_grad()
+    def step(
+        self, ids: Tensor, state: KVCache, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, KVCache]:
+        """Logits after each of the new tokens (B, T), or with `last` after each row's last: (B, T or 1, V)."""
+        hidden, state = self.advance(ids, state, lengths)
+        return self.unembed(last_real(hidden, lengths) if last else hidden), state

@@ -183,14 +183,24 @@ class Transformer(Model):
         return TransformerState(start_cache(self, place, n_layers, source.shape[0], capacity), seen)
 
     @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None, *, last: bool = False
+    def advance(
+        self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None
     ) -> tuple[Tensor, TransformerState]:
-        """Logits after each of the new target tokens (B, T), or with `last` after each row's last."""
+        """The vectors (B, T, D) that are turned into logits, after each of the new target tokens (B, T)."""
         ids, lengths = blank_padding(ids, lengths)
         check_rows(ids, state.cache.batch_size)
         step = state.cache.extend(ids.shape[1], lengths)
         x = self.decoder(self.embedding(ids), state.source, step)
-        if last:
-            x = last_real(x, lengths)
-        return self.embedding.unembed(self.decoder.norm(x)), replace(state, cache=step.after())
+        return self.decoder.norm(x), replace(state, cache=step.after())
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        """(…, D) → logits (…, V)."""
+        return self.embedding.unembed(hidden)
+
+    @torch.no_grad()
+    def step(
+        self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, TransformerState]:
+        """Logits after each of the new target tokens (B, T), or with `last` after each row's last."""
+        hidden, state = self.advance(ids, state, lengths)
+        return self.unembed(last_real(hidden, lengths) if last else hidden), state
