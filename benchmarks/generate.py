@@ -16,8 +16,8 @@ import torch
 import transformers
 
 import headway
-from headway.decoding import decode
-from headway.sampling import greedy
+from headway.engine import Loop
+from headway.sampling import Pipeline
 
 
 def main() -> None:
@@ -40,7 +40,12 @@ def main() -> None:
     prompt = torch.randint(ours.config.vocab_size, (options.batch, options.prompt))
 
     def run_headway() -> torch.Tensor:
-        return torch.stack(list(decode(ours, prompt.tolist(), greedy, options.new)), dim=1)
+        rows = prompt.tolist()
+        loop, found = Loop(ours, rows, Pipeline().greedy(), options.new, seeds=range(len(rows))), []
+        for _ in range(options.new):
+            loop.step()
+            found.append(loop.last.clone())
+        return torch.stack(found, dim=1)
 
     def run_transformers() -> torch.Tensor:
         ids = prompt.to(options.device)

@@ -6,7 +6,9 @@ import torch
 import headway
 from headway import tokenizers
 from headway.decoding import chooser, decode
+from headway.engine import Loop
 from headway.errors import ConfigError, InputError
+from headway.sampling import Pipeline
 from tests.models.variants import GPTS, TINY, gpt, loud, name
 
 TEXTS = ["the cat sat on the mat", "a dog", "cats and dogs and mats"]
@@ -21,22 +23,41 @@ def writer(**config):
     return model
 
 
-def naive(model, prompt, n, heat, seed):
+def naive(model, prompt, n, seed, **settings):
     """No cache, no batch: the whole text through the model for every token."""
-    ids, choose = list(prompt), chooser(heat, 1, seed, vocab_size=model.config.vocab_size)
+    ids, choose = list(prompt), chooser(Pipeline(preset="default", **settings), [prompt], [seed])
     for _ in range(n):
-        ids.append(int(choose(model(torch.tensor([ids]))[:, -1].detach())))
+        ids.append(int(choose(model(torch.tensor([ids]))[:, -1].detach(), [ids])))
     return ids[len(prompt) :]
 
 
-@pytest.mark.parametrize("heat", [0.0, 0.9])
+SETTINGS = [
+    {"temperature": 0.0},
+    {"temperature": 0.9},
+    {"top_k": 20, "top_p": 0.9, "temperature": 1.3, "repetition_penalty": 1.3},
+    {"mirostat_v2_tau": 3.0, "dry_multiplier": 0.8, "no_repeat_ngram": 3},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.05, "min_p": 0.02, "frequency_penalty": 0.5},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s))
 @pytest.mark.parametrize("config", GPTS[::3], ids=name)
-def test_cached_and_batched_equals_naive(config, heat):
-    model, prompts = gpt(**config), [[1, 2, 3], [7], [5, 5, 5, 5, 9]]
-    choose = chooser(heat, 3, 11, vocab_size=41)
-    rows = torch.stack(list(decode(model, prompts, choose, 12)), dim=1).tolist()
+def test_cached_and_batched_equals_naive(config, settings):
+    """By the reference loop and by the faster one, whose rows end at different times and give their slots up."""
+    model, prompts = gpt(**config), [[1, 2, 3], [7], [5, 5, 5, 5, 9], [1, 2, 3]]
+    seeds = [11 + i for i in range(4)]
+    pipe = Pipeline(preset="default", **settings)
+    rows = torch.stack(list(decode(model, prompts, chooser(pipe, prompts, seeds), 12)), dim=1).tolist()
     for i, prompt in enumerate(prompts):
-        assert rows[i] == naive(model, prompt, 12, heat, 11 + i)
+        assert rows[i] == naive(model, prompt, 12, seeds[i], **settings)
+    loop, found = Loop(model, prompts, pipe, 12, seeds=seeds), {i: [] for i in range(4)}
+    for n in range(12):
+        for row, _, token in loop.step():
+            found[row].append(token)
+            if n == 3 + 2 * row:
+                loop.end(row)
+    assert found == {i: rows[i][: 4 + 2 * i] for i in range(4)}
+    assert len(loop.rows) < 4
 
 
 def text(tokens):

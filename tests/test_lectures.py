@@ -9,7 +9,7 @@ from torch.testing import assert_close
 import headway
 from headway.nn import Look, SelfAttention, attention, masks, positions
 from headway.nn.positions import Positions, sinusoid
-from headway.sampling import temperature
+from headway.sampling import SAMPLERS
 
 
 def test_scores_112_and_96_with_keys_of_64_give_weights_88_and_12():
@@ -91,7 +91,7 @@ def test_every_pair_of_positions_differs():
 
 
 def test_a_low_temperature_puts_nearly_everything_on_the_best():
-    p = temperature(torch.tensor([[3.0, 1.0, -1.0]]), 0.2).softmax(-1)
+    p = SAMPLERS["temperature"](torch.tensor([[3.0, 1.0, -1.0]]), temperature=0.2).softmax(-1)
     assert p[0, 0] > 0.999
 
 

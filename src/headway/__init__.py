@@ -19,7 +19,7 @@ _PUBLIC = {
     "load": "headway.models",
     "MODELS": "headway.models",
     "PRESETS": "headway.presets",
-    "generate": "headway.decoding",
+    "generate": "headway.generation",
     "train": "headway.training",
     "evaluate": "headway.training",
     "load_recipe": "headway.config",
@@ -34,12 +34,12 @@ __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from headway.config import load_recipe as load_recipe
-    from headway.decoding import generate as generate
     from headway.errors import CheckpointError as CheckpointError
     from headway.errors import ConfigError as ConfigError
     from headway.errors import DataError as DataError
     from headway.errors import HeadwayError as HeadwayError
     from headway.errors import InputError as InputError
+    from headway.generation import generate as generate
     from headway.models import MODELS as MODELS
     from headway.models import create as create
     from headway.models import load as load
@@ -63,6 +63,9 @@ def __getattr__(name: str) -> object:
         "trace",
         "config",
         "decoding",
+        "generation",
+        "engine",
+        "search",
         "errors",
         "presets",
     }:

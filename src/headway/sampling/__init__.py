@@ -1,6 +1,30 @@
-"""Choosing the next token: pure functions on logits that never see a model."""
+"""Choosing the next token: pure functions on logits that never see a model.
+
+`SAMPLERS` holds every stage, `Pipeline` applies them in the order you say, `find_stop` and `safe_length` end texts.
+"""
 
 from headway.sampling.choose import GREEDY_BELOW, draw, greedy
-from headway.sampling.reshape import temperature
+from headway.sampling.history import History
+from headway.sampling.pipeline import Pipeline, Rows, SamplerState
+from headway.sampling.settings import FLAT
+from headway.sampling.stages import PRESETS, SAMPLERS, Stage
+from headway.sampling.stops import Stop, check_stops, find_stop, held_length, safe_length
 
-__all__ = ["GREEDY_BELOW", "draw", "greedy", "temperature"]
+__all__ = [
+    "FLAT",
+    "GREEDY_BELOW",
+    "PRESETS",
+    "SAMPLERS",
+    "History",
+    "Pipeline",
+    "Rows",
+    "SamplerState",
+    "Stage",
+    "Stop",
+    "check_stops",
+    "draw",
+    "find_stop",
+    "greedy",
+    "held_length",
+    "safe_length",
+]

@@ -1,0 +1,335 @@
+"""Writing text with a model: prompts in, tokens with their text out as they come.
+
+Around the loop over tokens (engine/loop.py; decoding.py is its reference) are the samplers asked for, the text each
+token makes certain, and the ways a text may end: its end token, a stop string, or its length.
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headway.engine.loop import Loop
+from headway.errors import ConfigError, InputError
+from headway.models.base import LanguageModel, Model, evaluating, language_model
+from headway.sampling import FLAT, GREEDY_BELOW, PRESETS, History, Pipeline, check_stops, find_stop, held_length
+from headway.search import Hypothesis, beam_search, contrastive_search
+from headway.tokenizers import TextStream, Tokenizer
+
+DEFAULT_NEW_TOKENS = 256
+DEFAULT_TEMPERATURE = 0.8
+DEFAULT_BATCH = 32  # rows written at a time
+BREAKERS = ("\n", ":", '"', "*")  # what no repeat reaches across, for `dry`
+
+
+class Step(NamedTuple):
+    """What one stage did to the distribution a token was drawn from."""
+
+    stage: str
+    n_alive: int  # tokens that can still be drawn
+    n_removed: int  # tokens this stage removed
+    p: float  # the probability of the token that was drawn, after this stage
+    best: list[tuple[int, float]]  # the most likely tokens after it
+
+
+class Token(NamedTuple):
+    """One generated token; `text` is what became certain with it (a character may take several tokens)."""
+
+    row: int
+    id: int
+    text: str
+    finish: str | None = None  # with a row's last token: "stop" (end of text or a stop) or "length"
+    logprob: float | None = None  # ln p by the model itself, before any sampler
+    top: list[tuple[int, float]] | None = None  # the most likely tokens and their ln p
+    stop: str | None = None  # the stop string that ended the row
+    steps: list[Step] | None = None  # with `explain`
+
+
+def generate(
+    model: Model | LanguageModel,
+    prompts: str | Sequence[str],
+    *,
+    max_new_tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    do_sample: bool = True,
+    stop: Sequence[str] = (),
+    stop_token_ids: Sequence[int] = (),
+    include_stop: bool = False,
+    logprobs: int | None = None,
+    explain: bool = False,
+    pipeline: Pipeline | None = None,
+    preset: str = "default",
+    order: Sequence[str] | None = None,
+    batch_size: int = DEFAULT_BATCH,
+    **settings: Any,
+) -> Iterator[Token]:
+    """Continue one prompt or several, yielding tokens as they come.
+
+    Samplers are given by name, `top_p=0.9, dry_multiplier=0.8`, in the order of a preset or in an `order` of your own,
+    or as a `pipeline`; without any, temperature is 0.8. Temperature 0 or `do_sample=False` is greedy: bias,
+    constraints and penalties, then the best token. Row i draws from `seed + i`, so a text depends on its own seed, not
+    on the batch. Without `max_new_tokens` a text goes on until its end token, the end of the context the model was
+    trained with, or 256 tokens. `logprobs=k` also gives each token's ln p and the k most likely ones.
+
+        "".join(token.text for token in headway.generate(model, "Once upon", seed=1, top_p=0.9))
+    """
+    model = language_model(model)
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise InputError("this model has no tokenizer, so it can only be used with ids: headway.decoding.decode")
+    rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
+    if not rows:
+        raise InputError("no prompt to continue: give at least one, which may be empty")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} must be at least 1")
+    if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
+        raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
+    ends = _ends(model) | set(stop_token_ids)
+    if pipeline is None:
+        pipe = make_pipeline(tokenizer, ends, preset, order, temperature=temperature, do_sample=do_sample, **settings)
+    elif settings or temperature is not None:
+        raise ConfigError("a pipeline and settings besides: put them into the pipeline")
+    else:
+        pipe = pipeline if do_sample else pipeline.greedy()
+    n_new = n_tokens_that_fit(model, max(map(len, rows)), max_new_tokens)
+    request = _Request(
+        model=model,
+        tokenizer=tokenizer,
+        pipe=pipe,
+        n_new=n_new,
+        ends=ends,
+        stops=check_stops(stop),
+        include_stop=include_stop,
+        logprobs=logprobs,
+        explain=explain,
+        min_new=settings.get("min_new_tokens") or 0,
+    )
+    base = secrets.randbits(32) if seed is None else seed
+    return _batches(request, rows, base, batch_size)
+
+
+def make_pipeline(
+    tokenizer: Tokenizer,
+    ends: set[int],
+    preset: str = "default",
+    order: Sequence[str] | None = None,
+    *,
+    temperature: float | None = None,
+    do_sample: bool = True,
+    **settings: Any,
+) -> Pipeline:
+    """The pipeline of some settings, with what they leave to the tokenizer filled in: which tokens end a text, break a
+    repeat, or are protected from xtc."""
+    heat = DEFAULT_TEMPERATURE if temperature is None else temperature
+    if order is not None and "temperature" not in order and temperature is None:
+        settings = {**settings, "temperature": None}  # an order without it means none
+    else:
+        settings = {**settings, "temperature": heat}
+    if settings.get("min_new_tokens"):
+        settings.setdefault("min_new_tokens_eos_ids", sorted(ends))
+    if settings.get("dry_multiplier") is not None:
+        breakers = settings.get("dry_breakers")
+        breakers = list(BREAKERS) if breakers is None else list(breakers)
+        texts = tuple(b for b in breakers if isinstance(b, str))
+        ids = [b for b in breakers if not isinstance(b, str)]
+        settings["dry_breakers"] = sorted({*ids, *tokens_containing(tokenizer, texts)})
+    if settings.get("xtc_probability") is not None and settings.get("xtc_protected") is None:
+        settings["xtc_protected"] = sorted({*ends, *tokens_containing(tokenizer, ("\n",))})
+    pipe = Pipeline(preset=preset, order=order, **settings)
+    heats = next((call.values["temperature"] for call in pipe.calls if call.name == "temperature"), [1.0])
+    if not do_sample or max(heats) < GREEDY_BELOW:
+        greedy = pipe.greedy()
+        greedy.warnings = pipe.warnings
+        return greedy
+    return pipe
+
+
+@lru_cache(maxsize=8)
+def tokens_containing(tokenizer: Tokenizer, texts: tuple[str, ...]) -> tuple[int, ...]:
+    """Every token whose text contains one of these."""
+    if not texts:
+        return ()
+    pieces = (tokenizer.decode([id]) for id in range(tokenizer.vocab_size))
+    return tuple(id for id, piece in enumerate(pieces) if any(text in piece for text in texts))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What all rows of a call share."""
+
+    model: LanguageModel
+    tokenizer: Tokenizer
+    pipe: Pipeline
+    n_new: int
+    ends: set[int]
+    stops: list[str]
+    include_stop: bool
+    logprobs: int | None
+    explain: bool
+    min_new: int
+
+
+def _batches(request: _Request, rows: list[list[int]], seed: int, batch_size: int) -> Iterator[Token]:
+    """Rows of similar length together, so that little is padding; one batch after another."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i])) if len(rows) > batch_size else list(range(len(rows)))
+    with evaluating(request.model):
+        for at in range(0, len(order), batch_size):
+            some = order[at : at + batch_size]
+            for token in _write(request, [rows[i] for i in some], [seed + i for i in some]):
+                yield token._replace(row=some[token.row])
+
+
+def _write(request: _Request, prompts: list[list[int]], seeds: list[int]) -> Iterator[Token]:
+    loop = Loop(
+        request.model,
+        prompts,
+        request.pipe,
+        request.n_new,
+        seeds=seeds,
+        vocab_size=request.tokenizer.vocab_size,
+    )
+    texts = [_Text(request) for _ in prompts]
+    while loop.live:
+        before = loop.sampler
+        for row, slot, id in loop.step():
+            piece, finish, stop = texts[row].push(id)
+            logits = loop.logits[slot]
+            logprob, top = _logprobs(logits, id, request.logprobs)
+            steps = None
+            if request.explain:
+                steps = _explain(request, logits, loop, slot, id, before)
+            if finish:
+                loop.end(row)
+            yield Token(row, id, piece, finish, logprob, top, stop, steps)
+
+
+class _Text:
+    """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
+
+    def __init__(self, request: _Request):
+        self.request, self.stream = request, TextStream(request.tokenizer)
+        self.n, self.text, self.shown = 0, "", 0
+        self.searched = 0  # matches that end before here were before the least length, and do not count
+
+    def push(self, id: int) -> tuple[str, str | None, str | None]:
+        """What became certain, how the row ends with it if it does, and the stop string it met."""
+        request = self.request
+        self.n += 1
+        is_end, is_last = id in request.ends, self.n == request.n_new
+        self.text += self.stream.flush() if is_end else self.stream.push(id)
+        if is_last and not is_end:
+            self.text += self.stream.flush()
+        if request.stops and self.n >= request.min_new:
+            start = max(0, self.searched - max(map(len, request.stops)) + 1)
+            match = find_stop(self.text[start:], request.stops)
+            while match is not None and start + match.end <= self.searched:  # before the least length
+                start += match.start + 1
+                match = find_stop(self.text[start:], request.stops)
+            if match is not None:
+                end = start + (match.end if request.include_stop else match.start)
+                return self._show(end), "stop", match.stop
+        self.searched = len(self.text)
+        if is_end or is_last:
+            return self._show(len(self.text)), "stop" if is_end else "length", None
+        return self._show(len(self.text) - held_length(self.text, request.stops)), None, None
+
+    def _show(self, end: int) -> str:
+        end = max(end, self.shown)
+        piece, self.shown = self.text[self.shown : end], end
+        return piece
+
+
+def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, list[tuple[int, float]] | None]:
+    if n is None:
+        return None, None
+    log_p = logits.double().log_softmax(dim=-1)
+    best = log_p.topk(n) if n else None
+    top = [] if best is None else list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return log_p[id].item(), top
+
+
+def _explain(request: _Request, logits: Tensor, loop: Loop, slot: int, id: int, sampler: Any) -> list[Step]:
+    """The distribution after each stage, as it was before the token was added to the history."""
+    index = torch.tensor([slot], device=logits.device)
+    history = loop.history.reorder(index)
+    history = History(history.ids, history.lengths - 1, history.n_prompt)
+    steps: list[Step] = []
+    for name, row in request.pipe.explain(logits[None], history=history, state=sampler.reorder(index)):
+        steps.append(describe(name, row[0], id, steps[-1].n_alive if steps else None))
+    return steps
+
+
+def describe(name: str, row: Tensor, id: int, n_before: int | None, n_best: int = 5) -> Step:
+    p = row.double().softmax(dim=-1)
+    n_alive = int(row.isfinite().sum())
+    best = p.topk(min(n_best, n_alive))
+    pairs = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return Step(name, n_alive, 0 if n_before is None else n_before - n_alive, p[id].item(), pairs)
+
+
+def _ends(model: LanguageModel) -> set[int]:
+    tokenizer = None if model.tokenizer is None else model.tokenizer.eos_id
+    return {id for id in (model.config.eos_id, tokenizer) if id is not None}
+
+
+def n_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int:
+    """How many tokens to make: as many as asked, or as fit."""
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens={max_new_tokens} must be at least 1")
+    context = getattr(model.config, "context", None)
+    place = getattr(model, "positions", None)
+    limit = None if place is None else place.limit  # positions that are formulas have none
+    if limit is not None and longest + (max_new_tokens or 1) > limit:
+        raise InputError(
+            f"a prompt of {longest} tokens and {max_new_tokens or 1} new ones do not fit in the context of {limit}: "
+            f"shorten the prompt" + (f", or ask for at most {limit - longest}" if longest < limit else "")
+        )
+    fits = DEFAULT_NEW_TOKENS if context is None or context <= longest else context - longest
+    return max_new_tokens or min(DEFAULT_NEW_TOKENS, fits)
+
+
+def search(
+    model: Model | LanguageModel,
+    prompts: str | Sequence[str],
+    *,
+    max_new_tokens: int | None = None,
+    num_beams: int | None = None,
+    alpha: float | None = None,
+    stop_token_ids: Sequence[int] = (),
+    **options: Any,
+) -> list[list[tuple[str, Hypothesis]]]:
+    """Continue prompts by beam search (`num_beams`) or contrastive search (`alpha`): for each its texts, best first.
+
+    Further options are those of `headway.search`, and settings of constraints and penalties by their flat names.
+    """
+    model = language_model(model)
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise InputError("this model has no tokenizer, so it can only be used with ids: headway.search.beam_search")
+    rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
+    ends = _ends(model) | set(stop_token_ids)
+    settings = {name: options.pop(name) for name in list(options) if name in FLAT}
+    order = [name for name in PRESETS["default"] if name != "temperature"]
+    pipe = make_pipeline(tokenizer, ends, order=order, **settings)
+    shared: dict[str, Any] = {
+        "max_new_tokens": n_tokens_that_fit(model, max(map(len, rows)), max_new_tokens),
+        "eos_ids": sorted(ends),
+        "pipeline": pipe,
+        "vocab_size": tokenizer.vocab_size,
+    }
+    if num_beams is not None:
+        found = beam_search(model, rows, num_beams=num_beams, **shared, **options)
+    elif alpha is not None:
+        found = [[h] for h in contrastive_search(model, rows, alpha=alpha, **shared, **options)]
+    else:
+        raise ConfigError("search by num_beams=… (beam search) or alpha=… (contrastive search)")
+    return [[(_text(tokenizer, h, ends), h) for h in row] for row in found]
+
+
+def _text(tokenizer: Tokenizer, h: Hypothesis, ends: set[int]) -> str:
+    return tokenizer.decode(h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens)

@@ -1,0 +1,25 @@
+"""A row of logits as a distribution over the tokens alive: those that are not −inf."""
+
+import torch
+from torch import Tensor
+
+MANY = 4096  # columns from which a GPU computes in float32, whose sums are good to 1e-6
+
+
+def alive(l: Tensor) -> Tensor:
+    return l > -torch.inf
+
+
+def widened(l: Tensor) -> Tensor:
+    """The row in float64, in which equal masses compare as equal; in float32 where that is slow, or not there."""
+    is_slow = l.is_cuda and l.shape[-1] > MANY
+    return l.float() if is_slow or l.device.type == "mps" else l.double()
+
+
+def probabilities(l: Tensor) -> Tensor:
+    return widened(l).softmax(dim=-1)
+
+
+def entropy(p: Tensor) -> Tensor:
+    """(B, 1) in nats; 0 ln 0 = 0."""
+    return torch.special.entr(p).sum(dim=-1, keepdim=True, dtype=torch.float64)

@@ -1,0 +1,170 @@
+"""Filters: each keeps some tokens as they are and removes the rest (−inf). Rows l (B, V), columns p, k, … (B, 1).
+
+Count and mass filters cut inside a group of equals, lower ids first; threshold filters keep or drop equals together.
+Every one keeps somebody: `min_keep` tokens, the first in its own order.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from headway.sampling.distribution import alive, entropy, probabilities, widened
+from headway.sampling.ranking import ranked, shortest_prefix
+
+
+def keep(l: Tensor, kept: Tensor) -> Tensor:
+    return l.masked_fill(~kept, -torch.inf)
+
+
+def top_k(l: Tensor, k: Tensor, min_keep: Tensor | int) -> Tensor:
+    """The first k of the ranking (Fan et al. 2018)."""
+    return keep(l, _first(l, k.clamp(min=min_keep)))
+
+
+def top_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
+    """The shortest prefix of the ranking whose probabilities reach p: the nucleus (Holtzman et al. 2019)."""
+    return keep(l, shortest_prefix(l, probabilities(l), p, min_keep))
+
+
+def typical(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
+    """The same, ranked by how close a token's surprise −ln p is to the entropy, the mean of it (Meister et al. 2022).
+    May remove the best token."""
+    q = probabilities(l)
+    deviation = (q.log() + entropy(q).to(q.dtype)).abs()  # |−ln p − H|
+    return keep(l, shortest_prefix(-deviation, q, p, min_keep))
+
+
+def tail_free(l: Tensor, z: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Up to where the curve of sorted probabilities flattens: the share z of its second differences (Bricken 2019)."""
+    n = alive(l).sum(dim=-1, keepdim=True)
+    q = probabilities(l).sort(dim=-1, descending=True).values
+    bend = (q[:, :-2] - 2 * q[:, 1:-1] + q[:, 2:]).abs()  # (B, V − 2)
+    bend = bend.masked_fill(torch.arange(bend.shape[1], device=l.device) > n - 3, 0.0)  # of the n alive alone
+    total = bend.sum(dim=-1, keepdim=True)
+    share = bend.cumsum(dim=-1) / total
+    is_real = torch.arange(bend.shape[1], device=l.device) <= n - 3
+    count = 1 + ((share <= z) & is_real).sum(dim=-1, keepdim=True)
+    low = l.masked_fill(~alive(l), torch.inf).amin(dim=-1, keepdim=True)
+    is_flat = (n <= 2) | (total == 0) | (low == l.amax(dim=-1, keepdim=True))
+    return torch.where(is_flat, l, keep(l, _first(l, count.clamp(min=min_keep))))
+
+
+def min_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Probability at least p times the best one's: l − max(l) ≥ ln p (Nguyen et al. 2024)."""
+    wide = widened(l)
+    return _above(l, wide - wide.amax(dim=-1, keepdim=True) >= p.log(), min_keep)
+
+
+def top_a(l: Tensor, a: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Probability at least a times the square of the best one's."""
+    q = probabilities(l)
+    return _above(l, q >= a * q.amax(dim=-1, keepdim=True) ** 2, min_keep)
+
+
+def epsilon_cutoff(l: Tensor, epsilon: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Probability at least epsilon (Hewitt et al. 2022)."""
+    return _above(l, probabilities(l) >= epsilon, min_keep)
+
+
+def eta_cutoff(l: Tensor, epsilon: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Probability at least min(ε, √ε e^−H): a floor that sinks where the row is undecided (Hewitt et al. 2022)."""
+    q = probabilities(l)
+    return _above(l, q >= torch.minimum(epsilon, epsilon.sqrt() * (-entropy(q)).exp()), min_keep)
+
+
+def top_n_sigma(l: Tensor, n: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Within n standard deviations of the best logit, deviations of the tokens alive (Tang et al. 2024)."""
+    here, wide = alive(l), l.double()
+    count = here.sum(dim=-1, keepdim=True)
+    gap = torch.where(here, wide - wide.amax(dim=-1, keepdim=True), 0.0)  # shifted: large logits lose no digits
+    mean = gap.sum(dim=-1, keepdim=True) / count
+    sigma = (torch.where(here, gap - mean, 0.0).square().sum(dim=-1, keepdim=True) / count).sqrt()
+    return _above(l, here & (gap >= -n * sigma), min_keep)
+
+
+def xtc(
+    l: Tensor,
+    threshold: Tensor,
+    probability: Tensor,
+    protected: Tensor,
+    min_keep: Tensor | int,
+    *,
+    uniform: Tensor,
+    ids: Tensor | None = None,
+) -> Tensor:
+    """Exclude top choices: of the tokens that reach the threshold only the last stays, for the rows whose `uniform`
+    (B, 1) is below `probability`. A row that would lose a protected token keeps them all."""
+    choices = probabilities(l) >= threshold
+    lowest = l.masked_fill(~choices, torch.inf).amin(dim=-1, keepdim=True)
+    last = l.shape[1] - 1 - (choices & (l == lowest)).flip(1).int().argmax(dim=-1, keepdim=True)
+    removed = choices.scatter(1, last, False)
+    acts = (uniform < probability) & (choices.sum(dim=-1, keepdim=True) >= 2)
+    acts &= (alive(l) & ~removed).sum(dim=-1, keepdim=True) >= min_keep
+    if protected.numel():
+        acts &= ~(removed & _is_one_of(l, ids, protected)).any(dim=-1, keepdim=True)
+    return l.masked_fill(removed & acts, -torch.inf)
+
+
+def mirostat_v1(
+    l: Tensor,
+    tau: Tensor,
+    eta: Tensor,
+    m: Tensor,
+    *,
+    mu: Tensor,
+    vocab_size: int,
+    most: int,
+) -> Tensor:
+    """Keep k tokens, k from Zipf's exponent s of the best m and the surprise mu that is due (Basu et al. 2020). `most`:
+    the largest m."""
+    wide = widened(l)
+    n = alive(l).sum(dim=-1, keepdim=True)
+    order = ranked(wide, min(most, l.shape[1]))
+    best = wide.gather(1, order)
+    i = torch.arange(best.shape[1] - 1, device=l.device)
+    counts = i < torch.minimum(m - 1, n - 1)  # (B, m − 1)
+    t = ((i + 2) / (i + 1)).log().double()
+    b = torch.where(counts, best[:, :-1] - best[:, 1:], 0.0)
+    s = (t * b).sum(dim=-1, keepdim=True) / torch.where(counts, t * t, 0.0).sum(dim=-1, keepdim=True).clamp(min=1e-300)
+    e, ln_v, ln_2 = s - 1, math.log(vocab_size), math.log(2)
+    # ln of e / (1 − V^−e), which is positive on both sides of 0.
+    near = e.abs() < 1e-9
+    safe = torch.where(near, 1.0, e)
+    factor = torch.where(near, -math.log(max(ln_v, 1e-300)), (safe / -torch.expm1(-safe * ln_v)).log())
+    steep = torch.where(s < 1e-3, 1.0, s)
+    ln_k = torch.where(s < 1e-3, mu * ln_2, (factor + mu * ln_2) / steep)
+    k = ln_k.clamp(0.0, 40.0).exp().floor().long().clamp(min=1)
+    return torch.where(n == 1, l, keep(l, _first(l, torch.minimum(k, n))))
+
+
+def mirostat_v2(l: Tensor, tau: Tensor, eta: Tensor, *, mu: Tensor) -> Tensor:
+    """Keep the tokens whose surprise, −log2 p, is at most mu; at least the best (Basu et al. 2020)."""
+    bits = -probabilities(l).log2()
+    return keep(l, (bits <= mu) | _first(l, torch.ones_like(mu, dtype=torch.long)))
+
+
+def _first(l: Tensor, count: Tensor) -> Tensor:
+    """True for the first `count` (B or 1, 1) of the ranking."""
+    if l.device.type == "cpu":
+        order = ranked(l, int(count.max()))
+        kept = torch.arange(order.shape[1]) < count
+        return torch.zeros_like(l, dtype=torch.bool).scatter_(1, order, kept.expand_as(order))
+    return shortest_prefix(l, torch.ones_like(l), count, 1)
+
+
+def _above(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
+    """What a threshold kept; and the best, whose equals it always keeps, and the first `min_keep`."""
+    kept = kept | (l == l.amax(dim=-1, keepdim=True))
+    if isinstance(min_keep, int):
+        if min_keep <= 1:
+            return keep(l, kept)
+        min_keep = torch.full((1, 1), min_keep, device=l.device)
+    return keep(l, kept | _first(l, min_keep))
+
+
+def _is_one_of(l: Tensor, ids: Tensor | None, tokens: Tensor) -> Tensor:
+    """(B, N): whether a column's token is one of `tokens` (B or 1, M), −1 filling up."""
+    if ids is None:
+        ids = torch.arange(l.shape[1], device=l.device)[None]
+    return (ids[:, :, None] == tokens[:, None, :]).any(dim=-1).expand_as(l)

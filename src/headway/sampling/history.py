@@ -1,0 +1,71 @@
+"""What each row has said so far: ragged lists, or a right-padded tensor with lengths, which needs no copy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.errors import InputError
+
+
+@dataclass(frozen=True)
+class History:
+    """Token ids (B, T), right-padded; `lengths` (B, 1) of them are real, the first `n_prompt` (B, 1) the prompt's."""
+
+    ids: Tensor
+    lengths: Tensor
+    n_prompt: Tensor
+
+    @staticmethod
+    def of(
+        history: "History | Sequence[Sequence[int]] | tuple[Tensor, Tensor] | Tensor | None",
+        n_prompt: Sequence[int] | Tensor | int | None,
+        n_rows: int,
+        device: torch.device,
+    ) -> "History":
+        """From lists, (ids, lengths), a tensor without padding, or nothing."""
+        if isinstance(history, History):
+            return history
+        if history is None:
+            history = [[]] * n_rows
+        if isinstance(history, Tensor):
+            history = (history, torch.full((history.shape[0],), history.shape[-1]))
+        if isinstance(history, tuple) and len(history) == 2 and isinstance(history[0], Tensor):
+            ids, lengths = history[0], torch.as_tensor(history[1])
+        else:
+            rows = [torch.as_tensor(row, dtype=torch.long).reshape(-1) for row in history]
+            lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
+            ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) if rows else torch.zeros(0, 0).long()
+        if ids.dim() != 2 or ids.shape[0] != n_rows or lengths.shape != (n_rows,):
+            raise InputError(
+                f"a history of shape {tuple(ids.shape)} for logits of {n_rows} rows: one list of token ids per row, or "
+                f"(ids, lengths) with ids (B, T) right-padded and lengths (B,)"
+            )
+        n = torch.zeros(n_rows, dtype=torch.long, device=device) if n_prompt is None else torch.as_tensor(n_prompt)
+        if n.dim() > 1 or (n.dim() == 1 and n.shape != (n_rows,)):
+            raise InputError(
+                f"n_prompt of shape {tuple(n.shape)} for logits of {n_rows} rows: one number, or one per row"
+            )
+        n = n.to(device, torch.long).expand(n_rows)
+        return History(ids.to(device, torch.long), lengths.to(device, torch.long)[:, None], n[:, None])
+
+    @property
+    def n_generated(self) -> Tensor:
+        """(B, 1)"""
+        return (self.lengths - self.n_prompt).clamp(min=0)
+
+    def inside(self, window: Tensor, generated: Tensor | None = None) -> Tensor:
+        """(B, T): True for the tokens that are among the last `window` (0: all), where `generated` of those alone."""
+        at = torch.arange(self.ids.shape[1], device=self.ids.device)[None]
+        start = torch.zeros_like(self.lengths) if generated is None else torch.where(generated, self.n_prompt, 0)
+        start = torch.where(window > 0, torch.maximum(start, self.lengths - window), start)
+        return (at >= start) & (at < self.lengths)
+
+    def widened(self, n: int) -> "History":
+        """A copy with room for n more tokens."""
+        ids = torch.nn.functional.pad(self.ids, (0, n))
+        return History(ids, self.lengths.clone(), self.n_prompt)
+
+    def reorder(self, rows: Tensor) -> "History":
+        return History(self.ids[rows], self.lengths[rows], self.n_prompt[rows])

@@ -1,0 +1,52 @@
+"""Stop strings: where a text ends, and how much of an unfinished one may be shown."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headway.errors import ConfigError
+
+
+class Stop(NamedTuple):
+    start: int
+    end: int
+    stop: str
+
+
+def check_stops(stops: Sequence[str]) -> list[str]:
+    if isinstance(stops, str) or not all(isinstance(stop, str) for stop in stops):
+        raise ConfigError(f"stop={stops!r}: a list of strings, such as ['\\n\\n', 'END']")
+    if "" in stops:
+        raise ConfigError("stop has an empty string, which every text contains: leave it out")
+    return list(stops)
+
+
+def find_stop(text: str, stops: Sequence[str]) -> Stop | None:
+    """The occurrence that ends first, and of those the one that starts first: what a reader finds going letter by
+    letter, however the text was cut into tokens.
+
+    >>> find_stop("one two three", ["three", "two"])
+    Stop(start=4, end=7, stop='two')
+    """
+    found = [Stop(at, at + len(stop), stop) for stop in check_stops(stops) if (at := text.find(stop)) >= 0]
+    return min(found, key=lambda match: (match.end, match.start), default=None)
+
+
+def safe_length(text: str, stops: Sequence[str]) -> int:
+    """How many characters may be shown: none of a stop, nor of what may become one.
+
+    >>> safe_length("the EN", ["END"])
+    4
+    """
+    match = find_stop(text, stops)
+    if match is not None:
+        return match.start
+    return len(text) - held_length(text, stops)
+
+
+def held_length(text: str, stops: Sequence[str]) -> int:
+    """The length of the longest end of the text that a stop may grow from: a proper prefix of one."""
+    longest = max(map(len, stops), default=1) - 1
+    for n in range(min(longest, len(text)), 0, -1):
+        if any(len(stop) > n and stop.startswith(text[-n:]) for stop in stops):
+            return n
+    return 0

@@ -1,0 +1,172 @@
+"""Beam search: keep the B most likely beginnings, instead of one (Wu et al. 2016, §7; the procedure is transformers').
+
+    score = (sum of log-probabilities) / norm(length),   norm: length^α, or ((5 + length)/6)^α
+
+Each step continues every live beam by every token, and looks at the best few of all: those that end a text go to the
+finished ones, the best B others live on. Of one text there are never two beams, since all grow from the one prompt.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headway.errors import ConfigError
+from headway.models.base import LanguageModel, evaluating
+from headway.sampling import Pipeline
+from headway.sampling.choose import check_rows
+from headway.sampling.ranking import ranked
+from headway.search.prompts import Prompts, advance, as_lists, check_whole, read, stages
+
+NORMS: dict[str, Callable[[int, float], float]] = {
+    "power": lambda length, alpha: length**alpha,
+    "gnmt": lambda length, alpha: ((5 + length) / 6) ** alpha,  # Wu et al. 2016, eq. 14
+}
+
+
+class Hypothesis(NamedTuple):
+    tokens: list[int]  # generated, the end token included
+    score: float
+    log_prob: float  # summed
+    ended: bool  # by an end token, not by the length
+
+
+class _Beam(NamedTuple):
+    value: float  # sum of log-probabilities
+    tokens: list[int]
+    slot: int  # its row of the state
+
+
+def beam_search(
+    model: Any,
+    prompt: Prompts,
+    *,
+    num_beams: int = 5,
+    max_new_tokens: int,
+    eos_ids: Sequence[int] = (),
+    length_penalty: float = 1.0,
+    length_norm: str = "power",
+    early_stopping: bool | Literal["never"] = False,
+    n_best: int = 1,
+    pipeline: Pipeline | Sequence[Mapping[str, Any]] | None = None,
+    state: Any = None,
+    vocab_size: int | None = None,
+) -> list[list[Hypothesis]]:
+    """For each row of the prompt its `n_best` continuations, best first.
+
+    `model` needs `start(batch_size=…)`, `step(ids, state)` and a state with `reorder(rows)`. A model with a source is
+    started by the caller: `state=model.start(source=…)`. One beam is greedy search. `pipeline` may hold bias,
+    constraints and penalties; they act on log-probabilities. `early_stopping`: True ends a row at its B-th finished
+    text, False when no live beam beats the worst of them as it stands, "never" when none can, however long it grows.
+    """
+    check_whole("num_beams", num_beams, 1)
+    check_whole("max_new_tokens", max_new_tokens, 1)
+    check_whole("n_best", n_best, 1, num_beams)
+    if length_norm not in NORMS:
+        raise ConfigError(f"length_norm={length_norm!r} must be one of {', '.join(NORMS)}")
+    if not isinstance(length_penalty, int | float) or not math.isfinite(length_penalty):
+        raise ConfigError(f"length_penalty={length_penalty!r} must be a number; 0 is none")
+    if early_stopping not in (True, False, "never"):
+        raise ConfigError(f"early_stopping={early_stopping!r} must be True, False or 'never'")
+    pipe, prompts = stages(pipeline, "beam search"), as_lists(prompt)
+    rules = _Rules(num_beams, max_new_tokens, frozenset(eos_ids), length_penalty, NORMS[length_norm], early_stopping)
+    is_ragged = len({len(row) for row in prompts}) > 1
+    groups = [[row] for row in prompts] if is_ragged and not isinstance(model, LanguageModel) else [prompts]
+    with evaluating(model), torch.inference_mode():
+        found = [done for group in groups for done in _search(model, group, rules, pipe, state, vocab_size)]
+    return [done[:n_best] for done in found]
+
+
+class _Rules(NamedTuple):
+    n_beams: int
+    longest: int
+    eos: frozenset[int]
+    alpha: float
+    norm: Callable[[int, float], float]
+    early: bool | str
+
+    @property
+    def n_candidates(self) -> int:
+        """Enough that B of them do not end, even if every beam could end in every way."""
+        return max(2, 1 + len(self.eos)) * self.n_beams
+
+    def sort(
+        self, candidates: list[tuple[float, _Beam, int]], step: int, done: list[Hypothesis]
+    ) -> tuple[list[tuple[float, _Beam, int]], list[Hypothesis]]:
+        """The best candidates (value, beam, token) in order → those that live on, and all that are finished."""
+        live: list[tuple[float, _Beam, int]] = []
+        for rank, (value, beam, token) in enumerate(candidates):
+            is_end = token in self.eos
+            if is_end or step == self.longest:
+                if rank < self.n_beams:
+                    score = value / self.norm(step, self.alpha)
+                    done = [*done, Hypothesis([*beam.tokens, token], score, value, is_end)]
+            elif len(live) < self.n_beams:
+                live.append((value, beam, token))
+        return live, sorted(done, key=lambda h: -h.score)[: self.n_beams]
+
+    def is_over(self, live: list[tuple[float, _Beam, int]], step: int, done: list[Hypothesis]) -> bool:
+        if not live:
+            return True
+        if len(done) < self.n_beams:
+            return False
+        if self.early is True or self.n_beams == 1:  # one beam is greedy: it ends where the best token ends it
+            return True
+        length = self.longest if self.early == "never" and self.alpha > 0 else step
+        return live[0][0] / self.norm(length, self.alpha) <= done[-1].score
+
+
+def _search(
+    model: Any, prompts: list[list[int]], rules: _Rules, pipe: Pipeline, state: Any, vocab_size: int | None
+) -> list[list[Hypothesis]]:
+    done: list[list[Hypothesis]] = [[] for _ in prompts]
+    beams: dict[int, list[_Beam]] = {row: [_Beam(0.0, [], row)] for row in range(len(prompts))}  # of rows not over
+    logits, state = read(model, prompts, state, max(map(len, prompts)) + rules.longest)
+    for step in range(1, rules.longest + 1):
+        found = _candidates(logits[:, :vocab_size], beams, prompts, rules, pipe)
+        nexts: dict[int, list[tuple[float, _Beam, int]]] = {}
+        for row, candidates in found.items():
+            live, done[row] = rules.sort(candidates, step, done[row])
+            if not rules.is_over(live, step, done[row]):
+                nexts[row] = live
+        if not nexts:
+            break
+        chosen = [(row, *candidate) for row, live in nexts.items() for candidate in live]
+        parents = [beam.slot for _, _, beam, _ in chosen]
+        if parents != list(range(logits.shape[0])):  # where every beam goes on in its place, nothing moves
+            state = state.reorder(torch.tensor(parents, device=logits.device))
+        beams = {row: [] for row in nexts}
+        for slot, (row, value, beam, token) in enumerate(chosen):
+            beams[row].append(_Beam(value, [*beam.tokens, token], slot))
+        ids = torch.tensor([[token] for _, _, _, token in chosen], device=logits.device)
+        logits, state = advance(model, ids, state)
+    return done
+
+
+def _candidates(
+    logits: Tensor, beams: dict[int, list[_Beam]], prompts: list[list[int]], rules: _Rules, pipe: Pipeline
+) -> dict[int, list[tuple[float, _Beam, int]]]:
+    """Of each row the best continuations of all its beams: value descending, then better beam, then lower token."""
+    check_rows(logits)
+    log_p = logits.double().log_softmax(dim=-1)  # (slots, V)
+    flat = [(row, beam) for row, some in beams.items() for beam in some]
+    if pipe.calls:
+        history = [prompts[row] + beam.tokens for row, beam in flat]
+        log_p = pipe.apply(log_p, history=history, n_prompt=[len(prompts[row]) for row, _ in flat])
+    V = log_p.shape[1]
+    n = min(rules.n_candidates, V * max(map(len, beams.values())))
+    best = ranked(log_p, min(n, V))  # the best of each beam hold the best of all
+    value = (
+        log_p.gather(1, best) + torch.tensor([beam.value for _, beam in flat], device=log_p.device)[:, None].double()
+    )
+    values, tokens = value.tolist(), best.tolist()
+    found: dict[int, list[tuple[float, _Beam, int]]] = {}
+    for row, beam in flat:
+        here = zip(values[beam.slot], tokens[beam.slot], strict=True)
+        found.setdefault(row, []).extend((v, beam, token) for v, token in here if v > -math.inf)
+    for row, some in found.items():
+        place = {beam.slot: i for i, beam in enumerate(beams[row])}
+        found[row] = sorted(some, key=lambda c: (-c[0], place[c[1].slot], c[2]))[: rules.n_candidates]
+    return found

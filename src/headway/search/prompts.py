@@ -1,0 +1,66 @@
+"""What both searches do first: read the prompts, and check which stages may act on the way."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import ConfigError, InputError
+from headway.models.base import LanguageModel
+from headway.sampling import Pipeline
+
+Prompts = Tensor | Sequence[int] | Sequence[Sequence[int]]
+
+
+def as_lists(prompt: Prompts) -> list[list[int]]:
+    """A row or rows of token ids, as lists."""
+    rows: list[Any] = (
+        prompt.tolist() if isinstance(prompt, Tensor) else [p if isinstance(p, int) else list(p) for p in prompt]
+    )
+    rows = [rows] if rows and all(isinstance(row, int) for row in rows) else rows
+    if not rows or not all(isinstance(row, list) and row for row in rows):
+        raise InputError(f"prompt {prompt!r}: one row of token ids or several, at least one token in each")
+    return rows
+
+
+def read(model: Any, prompts: list[list[int]], state: Any, room: int) -> tuple[Tensor, Any]:
+    """The logits (B, V) after the prompts, and the state. Models that keep only the heart of the contract, `start`,
+    `step` and `reorder`, serve as well."""
+    lengths = [len(prompt) for prompt in prompts]
+    is_ragged, is_full = len(set(lengths)) > 1, isinstance(model, LanguageModel)
+    if is_ragged and not is_full:
+        raise InputError(f"prompts of lengths {sorted(set(lengths))}: this model takes rows of one length at a time")
+    device = model.device if is_full else "cpu"
+    rows = [torch.tensor(prompt, dtype=torch.long) for prompt in prompts]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+    if state is None:
+        state = model.start(batch_size=len(prompts), **({"capacity": room} if is_full and room else {}))
+    if not is_full:
+        return advance(model, ids, state)
+    logits, state = model.step(ids, state, torch.tensor(lengths) if is_ragged else None, last=True)
+    return logits[:, -1], state
+
+
+def advance(model: Any, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """One step with (B, T) tokens → logits after the last (B, V)."""
+    logits, state = model.step(ids, state)
+    return logits if logits.dim() == 2 else logits[:, -1], state
+
+
+def stages(pipeline: Pipeline | Sequence[Mapping[str, Any]] | None, search: str) -> Pipeline:
+    """The constraints and penalties that act during a search; anything else has no meaning there."""
+    pipe = pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)
+    for call in pipe.calls:
+        if call.stage.group not in ("constraint", "penalty"):
+            raise ConfigError(
+                f"{call.name} with {search}: only bias, constraints and penalties act there, since nothing is drawn at "
+                f"random; leave it out"
+            )
+    return pipe
+
+
+def check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+        limit = f"of {low} or more" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"{name}={value!r} must be a whole number {limit}")

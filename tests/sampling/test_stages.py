@@ -1,0 +1,316 @@
+"""Every stage against its definition in plain Python, and the properties all must have."""
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+
+from headway.errors import ConfigError, InputError
+from headway.sampling import PRESETS, SAMPLERS, History, Pipeline
+from headway.sampling.penalties import repeats
+from tests.reference import sampling as reference
+from tests.sampling import cases
+
+NAMES = list(SAMPLERS)
+LECTURE = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0, -3.0]])
+
+
+def test_every_stage_is_in_both_presets_and_has_a_reference():
+    assert sorted(PRESETS["default"]) == sorted(PRESETS["temperature_first"]) == sorted(NAMES)
+    assert set(reference.STAGES) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stage_does_what_its_definition_says(name):
+    rng = random.Random(name)
+    for trial in range(150):
+        V, B = rng.choice([2, 3, 6, 20, 70, 300]), rng.randint(1, 4)
+        rows = [cases.row(rng, V) for _ in range(B)]
+        stage = cases.settings(rng, name, V)
+        histories = [cases.history(rng, V) for _ in rows]
+        n_prompt = [rng.randint(0, len(h)) for h in histories]
+        us, mus = [rng.random() for _ in rows], [rng.uniform(0.5, 8) for _ in rows]
+        logits = torch.tensor(rows, dtype=torch.float64 if trial % 2 else torch.float32)
+        found = Pipeline([stage]).apply(logits, history=histories, n_prompt=n_prompt, uniforms=us, mu=mus)
+        assert found.dtype == logits.dtype
+        for b, row in enumerate(rows):
+            expected = reference.apply([stage], row, history=histories[b], n_prompt=n_prompt[b], u=us[b], mu=mus[b])
+            assert cases.same_row(found[b], expected), (stage, row, histories[b], n_prompt[b])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pipelines_do_what_their_stages_do_one_after_another(seed):
+    rng = random.Random(seed)
+    for _ in range(60):
+        V = rng.choice([3, 20, 90, 400])
+        names = rng.sample([n for n in NAMES if not n.startswith("mirostat")], rng.randint(2, 6))
+        names += rng.choice([[], [], ["mirostat_v1"], ["mirostat_v2"]])
+        stages = [cases.settings(rng, name, V) for name in names]
+        row, history = cases.row(rng, V), cases.history(rng, V)
+        n, u, mu = rng.randint(0, len(history)), rng.random(), rng.uniform(0.5, 8)
+        found = Pipeline(stages).apply(torch.tensor([row]), history=[history], n_prompt=[n], uniforms=[u], mu=[mu])
+        assert cases.same_row(found[0], reference.apply(stages, row, history=history, n_prompt=n, u=u, mu=mu)), stages
+
+
+@pytest.mark.parametrize(
+    ("stage", "kept"),
+    [
+        ({"stage": "top_k", "k": 2}, [0, 1]),
+        ({"stage": "top_p", "p": 0.7}, [0, 1]),
+        ({"stage": "min_p", "p": 0.2}, [0, 1, 2]),
+        ({"stage": "top_a", "a": 0.5}, [0, 1, 2]),
+        ({"stage": "epsilon_cutoff", "epsilon": 0.08}, [0, 1, 2]),
+        ({"stage": "eta_cutoff", "epsilon": 0.08}, [0, 1, 2]),
+        ({"stage": "top_n_sigma", "n": 1}, [0, 1, 2]),
+        ({"stage": "tail_free", "z": 0.5}, [0]),
+        ({"stage": "typical", "p": 0.5}, [0, 1, 2]),
+        ({"stage": "xtc", "threshold": 0.15, "probability": 1.0}, [2, 3, 4, 5]),
+        ({"stage": "mirostat_v1", "tau": 1.0}, [0, 1]),
+        ({"stage": "mirostat_v2", "tau": 1.0}, [0]),
+    ],
+    ids=lambda v: v["stage"] if isinstance(v, dict) else "",
+)
+def test_the_worked_row_of_filters(stage, kept):
+    found = Pipeline([stage]).apply(LECTURE, mu=2.0)[0]
+    assert found.isfinite().nonzero().flatten().tolist() == kept
+    assert torch.equal(found[kept], LECTURE[0, kept])
+
+
+@pytest.mark.parametrize(
+    ("stages", "history", "expected"),
+    [
+        ([{"stage": "temperature", "temperature": 0.5}], [], [4, 2, 2, 0, -2, -6]),
+        ([{"stage": "quadratic", "factor": 0.5}], [], [2, 1.5, 1.5, 0, -2.5, -10.5]),
+        ([{"stage": "quadratic", "factor": 0.5, "curve": 2}], [], [2, 1.5, 1.5, -1, -7, -35.5]),
+        ([{"stage": "repetition_penalty", "penalty": 1.25}], [0, 4], [1.6, 1, 1, 0, -1.25, -3]),
+        (
+            [{"stage": "frequency_penalty", "penalty": 0.3}, {"stage": "presence_penalty", "penalty": 0.5}],
+            [0, 0, 4],
+            [0.9, 1, 1, 0, -1.8, -3],
+        ),
+        ([{"stage": "dry", "multiplier": 0.8}], [1, 2, 3, 1, 2], [2, 1, 1, -0.8, -1, -3]),
+        (
+            [{"stage": "dynamic_temperature", "low": 0.5, "high": 1.5}],
+            [],
+            [x / 1.210675 for x in (2, 1, 1, 0, -1, -3)],
+        ),
+    ],
+)
+def test_the_worked_row_of_the_others(stages, history, expected):
+    found = Pipeline(stages).apply(LECTURE, history=[history])
+    torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float32), rtol=1e-5, atol=1e-5)
+
+
+OFF = {
+    "logit_bias": {"bias": {}},
+    "no_repeat_ngram": {"n": 0},
+    "min_new_tokens": {"min_new": 0, "eos_ids": [1]},
+    "repetition_penalty": {"penalty": 1.0},
+    "frequency_penalty": {"penalty": 0.0},
+    "presence_penalty": {"penalty": 0.0},
+    "dry": {"multiplier": 0.0},
+    "top_n_sigma": {"n": 0},
+    "top_k": {"k": 0},
+    "typical": {"p": 1},
+    "tail_free": {"z": 1},
+    "top_a": {"a": 0},
+    "eta_cutoff": {"epsilon": 0},
+    "epsilon_cutoff": {"epsilon": 0},
+    "top_p": {"p": 1},
+    "min_p": {"p": 0},
+    "xtc": {"probability": 0},
+    "quadratic": {"factor": 0},
+    "dynamic_temperature": {"low": 1, "high": 1},
+    "temperature": {"temperature": 1},
+}
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_off_returns_the_row_itself(name):
+    logits = torch.randn(3, 40)
+    history = [[1, 2, 1, 2]] * 3
+    assert torch.equal(Pipeline([{"stage": name, **OFF[name]}]).apply(logits, history=history), logits)
+    assert torch.equal(SAMPLERS[name](logits, history=history, **OFF[name]), logits)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, None], ids=["nan", "inf", "nothing"])
+def test_broken_rows_are_named(name, bad):
+    rng = random.Random(0)
+    stage = cases.settings(rng, name, 50)
+    logits = torch.randn(3, 50)
+    logits[2] = -math.inf if bad is None else logits[2]
+    logits[2, 7] = -math.inf if bad is None else bad
+    for run in (Pipeline([stage]).apply, Pipeline([stage]).draw):
+        with pytest.raises(InputError, match="row 2 of the logits has NaN"):
+            run(logits, uniforms=[0.5] * 3)
+
+
+WRONG = [
+    ({"stage": "top_k", "k": -1}, r"top_k.k=-1 must be a whole number of 0 or more; 0 turns it off"),
+    ({"stage": "top_k", "k": 2.5}, r"top_k.k=2.5 must be a whole number"),
+    ({"stage": "top_k"}, "top_k needs k"),
+    ({"stage": "top_p", "p": 1.1}, r"top_p.p=1.1 must be a number from 0 to 1; 1 turns it off"),
+    ({"stage": "top_p", "p": math.nan}, r"top_p.p=nan"),
+    ({"stage": "top_p", "q": 0.5}, r"top_p has no parameter 'q'. .*It has: p, min_keep"),
+    ({"stage": "min_p", "p": -0.1}, r"min_p.p=-0.1"),
+    ({"stage": "typical", "p": [0.5, 2]}, r"typical.p=2"),
+    ({"stage": "tail_free", "z": 2}, r"tail_free.z=2"),
+    ({"stage": "top_a", "a": 1.5}, r"top_a.a=1.5"),
+    ({"stage": "epsilon_cutoff", "epsilon": 1.0}, r"epsilon=1.0 must be a number from 0 to below 1"),
+    ({"stage": "eta_cutoff", "epsilon": 1.0}, r"epsilon=1.0"),
+    ({"stage": "top_n_sigma", "n": -1}, r"top_n_sigma.n=-1"),
+    ({"stage": "top_n_sigma", "n": 1, "min_keep": 0}, r"min_keep=0"),
+    ({"stage": "xtc", "probability": 0.5, "threshold": 0}, r"xtc.threshold=0 must be a number above 0 to 1"),
+    ({"stage": "xtc", "probability": 1.5}, r"xtc.probability=1.5"),
+    ({"stage": "temperature", "temperature": -1}, r"temperature=-1"),
+    ({"stage": "temperature", "temperature": math.inf}, r"temperature=inf"),
+    ({"stage": "temperature", "temperature": "hot"}, r"temperature='hot'"),
+    ({"stage": "temperature", "temperature": True}, r"temperature=True"),
+    ({"stage": "dynamic_temperature", "low": 1.5, "high": 0.5}, r"low=1.5 is above high=0.5"),
+    ({"stage": "quadratic", "factor": 0.5, "curve": 3.1}, r"curve=3.1 must be a number from 1 to 3"),
+    ({"stage": "quadratic", "factor": -0.5}, r"factor=-0.5"),
+    ({"stage": "repetition_penalty", "penalty": 0}, r"penalty=0 must be a number above 0"),
+    ({"stage": "repetition_penalty", "penalty": 1.1, "scope": "prompt"}, r"scope='prompt' must be 'all'"),
+    ({"stage": "repetition_penalty", "penalty": 1.1, "window": -1}, r"window=-1"),
+    ({"stage": "frequency_penalty", "penalty": math.inf}, r"penalty=inf must be a number"),
+    ({"stage": "dry", "multiplier": 1, "base": 0.9}, r"base=0.9"),
+    ({"stage": "dry", "multiplier": 1, "allowed_length": 0}, r"allowed_length=0"),
+    ({"stage": "dry", "multiplier": 1, "breakers": [-1]}, r"breakers=\[-1\] must be token ids"),
+    ({"stage": "logit_bias", "bias": {3: math.inf}}, r"gives token 3 the value inf"),
+    ({"stage": "logit_bias", "bias": {3: math.nan}}, r"gives token 3 the value nan"),
+    ({"stage": "logit_bias", "bias": {-3: 1.0}}, r"names token -3"),
+    ({"stage": "logit_bias", "bias": [1, 2]}, r"must be {token id: value}"),
+    ({"stage": "no_repeat_ngram", "n": -1}, r"no_repeat_ngram.n=-1"),
+    ({"stage": "mirostat_v2", "tau": 0}, r"tau=0 must be a number above 0"),
+    ({"stage": "mirostat_v1", "tau": 3, "m": 1}, r"m=1"),
+    ({"stage": "topp", "p": 0.5}, r"no sampler named 'topp'. Did you mean 'top_p'\?"),
+    ({"k": 3}, "a stage without a name"),
+]
+
+
+@pytest.mark.parametrize(("stage", "said"), WRONG, ids=lambda v: str(v)[:40])
+def test_wrong_settings_are_refused_when_the_pipeline_is_built(stage, said):
+    with pytest.raises(ConfigError, match=said):
+        Pipeline([stage])
+
+
+def test_a_bias_outside_the_vocabulary_is_refused_when_it_is_known():
+    pipe = Pipeline([{"stage": "logit_bias", "bias": {9: 1.0}}])
+    with pytest.raises(InputError, match="names token 9: the vocabulary has ids 0 to 5"):
+        pipe.apply(LECTURE)
+
+
+@pytest.mark.parametrize("name", [*cases.FILTERS, "xtc", "mirostat_v1", "mirostat_v2"])
+def test_kept_logits_are_untouched_and_somebody_survives(name):
+    rng = random.Random(name)
+    for _ in range(100):
+        V = rng.choice([2, 9, 80, 500])
+        logits = torch.tensor([cases.row(rng, V) for _ in range(3)])
+        found = Pipeline([cases.settings(rng, name, V)]).apply(logits, uniforms=[0.1] * 3, mu=1.5)
+        kept = found > -math.inf
+        assert kept.any(dim=-1).all()
+        assert torch.equal(found[kept], logits[kept])
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("repetition_penalty", "temperature")])
+def test_adding_a_constant_changes_no_kept_set(name):
+    """Sixteenths: then the sums are exact. (A temperature divides the constant too: no set, but all values change.)"""
+    rng = random.Random(name)
+    for _ in range(50):
+        logits = (torch.tensor([[rng.gauss(0, 2) for _ in range(30)]]) * 16).round() / 16
+        stage, history = cases.settings(rng, name, 30), [cases.history(rng, 30)]
+        around = {"history": history, "uniforms": [0.3], "mu": [2.0]}
+        pipe = Pipeline([stage])
+        assert torch.equal(pipe.apply(logits, **around).isfinite(), pipe.apply(logits + 7.5, **around).isfinite())
+
+
+@pytest.mark.parametrize("name", [*cases.FILTERS, "mirostat_v1", "mirostat_v2", "dynamic_temperature", "quadratic"])
+def test_renaming_tokens_renames_the_result(name):
+    rng = random.Random(name)
+    for seed in range(40):
+        logits = torch.randn(1, 60, generator=torch.Generator().manual_seed(seed))
+        shuffle = torch.randperm(60, generator=torch.Generator().manual_seed(seed))
+        pipe = Pipeline([cases.settings(rng, name, 60)])
+        torch.testing.assert_close(pipe.apply(logits, mu=2.0)[:, shuffle], pipe.apply(logits[:, shuffle], mu=2.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "values"),
+    [
+        ("top_k", "k", [1, 2, 5, 20, 60]),
+        ("top_p", "p", [0, 0.1, 0.5, 0.9, 0.99]),
+        ("typical", "p", [0, 0.1, 0.5, 0.9, 0.99]),
+        ("tail_free", "z", [0, 0.1, 0.5, 0.9, 0.99]),
+        ("top_n_sigma", "n", [0.1, 0.5, 1, 2, 4]),
+        ("min_p", "p", [1, 0.5, 0.1, 0.01, 0.001]),
+        ("top_a", "a", [1, 0.5, 0.1, 0.01, 0.001]),
+        ("epsilon_cutoff", "epsilon", [0.5, 0.1, 0.01, 1e-3, 1e-4]),
+        ("eta_cutoff", "epsilon", [0.5, 0.1, 0.01, 1e-3, 1e-4]),
+    ],
+)
+def test_weaker_settings_keep_what_stronger_ones_keep(name, parameter, values):
+    logits = 3 * torch.randn(50, 80, generator=torch.Generator().manual_seed(0))
+    kept = [Pipeline([{"stage": name, parameter: value}]).apply(logits).isfinite() for value in values]
+    for fewer, more in itertools.pairwise(kept):
+        assert not (fewer & ~more).any()
+    assert kept[0].sum() < kept[-1].sum()
+
+
+def test_what_a_reshaping_cannot_change():
+    logits = torch.randn(40, 70, generator=torch.Generator().manual_seed(1))
+    for name, given in (("top_n_sigma", {"n": 0.7}), ("top_k", {"k": 9})):
+        alone = Pipeline([{"stage": name, **given}]).apply(logits).isfinite()
+        for heat in (0.3, 1.7, 10.0):
+            after = Pipeline([{"stage": "temperature", "temperature": heat}, {"stage": name, **given}])
+            assert torch.equal(after.apply(logits).isfinite(), alone)
+    bent = Pipeline([{"stage": "quadratic", "factor": 0.4, "curve": 1.5}, {"stage": "top_k", "k": 9}])
+    assert torch.equal(bent.apply(logits).isfinite(), Pipeline([{"stage": "top_k", "k": 9}]).apply(logits).isfinite())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_dry_finds_what_a_brute_force_matcher_finds(seed):
+    rng = random.Random(seed)
+    for _ in range(20):
+        symbols = rng.randint(3, 5)
+        history = [rng.randrange(symbols) for _ in range(rng.randint(0, 60))]
+        if rng.random() < 0.3:  # far into a verbatim repeat
+            history = history[:10] * rng.randint(2, 6) + history[: rng.randint(0, 10)]
+        stage = {"stage": "dry", "multiplier": 1.0, "base": 1.2, "allowed_length": rng.randint(1, 4)}
+        stage["breakers"] = rng.sample(range(symbols), rng.randint(0, 2))
+        found = Pipeline([stage]).apply(torch.zeros(1, 6), history=[history])
+        assert cases.same_row(found[0], reference.apply([stage], [0.0] * 6, history=history))
+
+
+def test_dry_at_full_length():
+    """32,768 tokens of one repeat, the worst case of a matcher that goes position by position."""
+    n = 32_768
+    history = History.of([[1] * n, [1, 2] * (n // 2)], None, 2, torch.device("cpu"))
+    longest = repeats(history, torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 0, dtype=torch.long), 4)
+    assert longest.tolist() == [[0, n - 1, 0, 0], [0, n - 2, 0, 0]]
+
+
+def test_a_ban_never_empties_a_row():
+    everything = {"stage": "logit_bias", "bias": dict.fromkeys(range(6), -math.inf)}
+    assert Pipeline([everything]).apply(LECTURE)[0].tolist() == [2, *[-math.inf] * 5]
+    seen = {"stage": "no_repeat_ngram", "n": 1}
+    found = Pipeline([seen]).apply(LECTURE, history=[[0, 1, 2, 3, 4, 5]])
+    assert found[0].tolist() == [2, *[-math.inf] * 5]
+
+
+def test_stages_are_functions_too():
+    assert SAMPLERS["top_k"](LECTURE, k=2).isfinite().sum() == 2
+    found = SAMPLERS["repetition_penalty"](LECTURE, penalty=2.0, history=[[0]])
+    assert found[0, 0] == 1.0
+
+
+def test_half_precision_is_widened_first():
+    for dtype in (torch.float16, torch.bfloat16):
+        assert Pipeline([{"stage": "top_k", "k": 2}]).apply(LECTURE.to(dtype)).dtype == torch.float32
+
+
+def test_far_tokens_stay_finite_under_the_parabola():
+    found = Pipeline([{"stage": "quadratic", "factor": 1.0, "curve": 3.0}]).apply(torch.tensor([[0.0, -1e30]]))
+    assert found.isfinite().all()
