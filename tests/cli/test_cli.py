@@ -47,7 +47,7 @@ def _at_home(home, monkeypatch):
 
 
 VERBS = ("demo", "train", "generate", "eval")
-VERBS += ("lr-find", "show curves", "check resume", "convert")
+VERBS += ("lr-find", "show curves", "show sampling", "check resume", "convert")
 VERBS += ("tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer show", "data")
 
 
@@ -119,6 +119,90 @@ def test_generate_json_and_several(capsys):
 def test_generate_reads_a_prompt_from_stdin(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The mat")))
     assert run("generate runs/demo - --greedy --max-new-tokens 3", capsys)[1].startswith("The mat")
+
+
+def test_every_sampler_has_a_flag_whose_help_says_range_and_off(capsys):
+    from headway.sampling import FLAT, SAMPLERS
+
+    code, out, _ = run("generate --help", capsys)
+    assert code == 0
+    flags = {
+        flag: " ".join(text.split()) for flag, text in re.findall(r"^  --([\w-]+)(.*?)(?=^  -|\Z)", out, re.M | re.S)
+    }
+    others = {"logit-bias", "dry-breaker", "min-keep", "mirostat", "mirostat-tau", "mirostat-eta", "mirostat-m"}
+    for name, (stage, parameter) in FLAT.items():
+        flag = name.replace("_", "-")
+        if parameter in ("min_keep", "eos_ids", "protected", "breakers", "bias") or stage.startswith("mirostat"):
+            continue
+        assert flag in flags, flag
+        kind = SAMPLERS[stage].parameters[parameter]
+        if kind.off is not None:
+            assert f"Off: {kind.off:g}" in flags[flag], (flag, flags[flag])
+    assert others <= set(flags)
+
+
+def test_generate_from_a_file_of_prompts(capsys, tmp_path):
+    (tmp_path / "prompts.txt").write_text("The\nA statement\nIf", encoding="utf-8")
+    command = f"generate runs/demo --prompts {tmp_path / 'prompts.txt'} --max-new-tokens 4 --seed 1 -n 2 --batch-size 2"
+    code, out, _ = run(f"{command} --json", capsys)
+    assert code == 0
+    texts = json.loads(out)["texts"]
+    assert [t["prompt"] for t in texts] == ["The", "The", "A statement", "A statement", "If", "If"]
+    assert [t["seed"] for t in texts] == [1, 2, 3, 4, 5, 6]
+    assert run(command, capsys)[1].count("──") == 12
+    assert run(f"{command} --stream", capsys)[1].count("──") == 12
+
+
+def test_generate_explains_and_streams(capsys):
+    code, out, _ = run('generate runs/demo "The" --top-k 5 --explain --max-new-tokens 2 --seed 1', capsys)
+    assert code == 0
+    assert out.count("top_k") == 2
+    assert "most likely after it" in out
+    code, out, _ = run('generate runs/demo "The" --max-new-tokens 3 --seed 1 --stream --json --logprobs 2', capsys)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert len(lines) <= 3
+    assert len(lines[0]["top"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        ("--top-p 2", 2, "top_p.p=2.0 must be a number from 0 to 1; 1 turns it off"),
+        ("--order topp", 2, "no sampler named 'topp'. Did you mean 'top_p'?"),
+        ("--preset fast", 2, "no order preset named 'fast'"),
+        ("--dry-base 2", 2, "dry needs multiplier"),
+        ("--mirostat 3", 2, "1 or 2"),
+        ("--mirostat-tau 3", 2, "--mirostat 1 or --mirostat 2 turns it on"),
+        ("--num-beams 2 --top-k 3", 2, "top_k with beam search"),
+        ("--num-beams 2 --contrastive-alpha 0.5", 2, "one of the two searches"),
+        ("--logit-bias x", 2, "TOKEN=VALUE"),
+        ("--stop ''", 2, "an empty string"),
+        ("--prompts nowhere.txt", 2, "one of them"),
+        ("--mirostat 2 --top-k 3 --max-new-tokens 2", 0, "note: mirostat_v2 steers"),
+        ("--temperature 0 --top-p 0.9 --max-new-tokens 2", 0, "note: temperature below"),
+    ],
+)
+def test_generate_says_what_is_wrong(flags, code, said, capsys):
+    found, _, err = run(f'generate runs/demo "The" {flags}', capsys)
+    assert (found, said in " ".join(err.split())) == (code, True), err
+
+
+def test_generate_without_a_model_says_so(capsys):
+    assert run("generate", capsys)[0] == 2
+    code, _, err = run("generate runs/demo --prompts nowhere.txt", capsys)
+    assert (code, "nowhere.txt" in err) == (1, True)
+
+
+def test_show_sampling_as_table_json_and_picture(capsys, tmp_path):
+    code, out, _ = run(f"show sampling --set top_k=4 --set temperature=0.5 --out {tmp_path / 's.png'}", capsys)
+    assert code == 0
+    assert "·" in out
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+    document = json.loads(run("show sampling --set top_k=2 --json", capsys)[1])
+    assert document["stages"] == ["model", "top_k"]
+    assert document["n_alive"] == [6, 2]
+    assert run("show sampling --logits a,b", capsys)[0] == 2
+    assert run("show sampling --set top_k", capsys)[0] == 2
 
 
 def test_transformers_opens_what_was_trained():

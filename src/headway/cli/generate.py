@@ -3,28 +3,188 @@
 import secrets
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Device, Dtype, Json, print_json
+from headway.cli.options import Device, Dtype, Json, print_json, unescaped
 
 if TYPE_CHECKING:
-    from headway.decoding import Token
+    from headway.generation import Token
+    from headway.tokenizers import Tokenizer
+
+
+_WINDOW = "How many of the last tokens count for it, 0 or more. Off (all): 0."
+_SCOPE = "What counts for it: all (prompt and generated) or generated."
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")],
+    model: Annotated[str | None, typer.Argument(help="A model directory, or a run such as runs/demo.")] = None,
     prompt: Annotated[str, typer.Argument(help="Text to continue; - reads it from stdin. Empty: begin anew.")] = "",
+    prompts: Annotated[
+        str | None, typer.Option("--prompts", help="A file with one prompt per line instead; - reads stdin.")
+    ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Tokens to write, at least 1. Default: 256, or what the context allows.")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="From 0 (the best token, always); 1: as the model says.")] = 0.8,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text. Default: a new one.")] = None,
+    n: Annotated[int, typer.Option("-n", help="Texts per prompt, at least 1; text i draws from seed + i.")] = 1,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", help=r"End before this text (\n: a line end); may be repeated.")
+    ] = None,
+    stop_token_ids: Annotated[
+        list[int] | None,
+        typer.Option("--stop-token-id", help="End at this token, as at the end of text; may be repeated."),
+    ] = None,
+    include_stop: Annotated[bool, typer.Option("--include-stop", help="Keep the stop text that ended it.")] = False,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Always the best token: the same as --temperature 0.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text. Default: a new one.")] = None,
-    n: Annotated[int, typer.Option("-n", help="How many texts to write, at least 1; text i draws from seed + i.")] = 1,
+    # ── reshaping ──
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            help="0 (always the best token) or more; above 1 flattens, below 1 sharpens. Off: 1. Default: 0.8."
+        ),
+    ] = None,
+    dynamic_temperature_low: Annotated[
+        float | None, typer.Option(help="Temperature where the model is sure, 0 or more. Off: 1, with high 1.")
+    ] = None,
+    dynamic_temperature_high: Annotated[
+        float | None, typer.Option(help="Temperature where it is not, low or more. Off: 1, with low 1.")
+    ] = None,
+    dynamic_temperature_exponent: Annotated[
+        float | None, typer.Option(help="How entropy becomes temperature, 0 or more; 1: in proportion.")
+    ] = None,
+    quadratic_factor: Annotated[
+        float | None, typer.Option(help="Strength of the smoothing parabola, 0 or more. Off: 0. Usual: 0.2.")
+    ] = None,
+    quadratic_curve: Annotated[float | None, typer.Option(help="1 (a parabola) to 3 (a cubic).")] = None,
+    # ── filters ──
+    top_k: Annotated[int | None, typer.Option(help="Keep the k best, 0 or more. Off: 0. Usual: 40.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Keep the fewest best tokens that hold this mass, 0 to 1. Off: 1. Usual: 0.9.")
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Keep what has this fraction of the best probability, 0 to 1. Off: 0. Usual: 0.05."),
+    ] = None,
+    typical: Annotated[
+        float | None,
+        typer.Option(help="Keep the tokens of most expected surprise that hold this mass, 0 to 1. Off: 1. Usual: 0.9."),
+    ] = None,
+    tail_free: Annotated[
+        float | None,
+        typer.Option(
+            help="Cut where the sorted curve flattens, at this share of its bending, 0 to 1. Off: 1. Usual: 0.95."
+        ),
+    ] = None,
+    top_a: Annotated[
+        float | None,
+        typer.Option(help="Keep what has this factor of the squared best probability, 0 to 1. Off: 0. Usual: 0.2."),
+    ] = None,
+    top_n_sigma: Annotated[
+        float | None,
+        typer.Option(help="Keep logits within so many standard deviations of the best, 0 or more. Off: 0. Usual: 1."),
+    ] = None,
+    epsilon_cutoff: Annotated[
+        float | None, typer.Option(help="Keep probabilities of at least this, 0 to below 1. Off: 0. Usual: 0.0005.")
+    ] = None,
+    eta_cutoff: Annotated[
+        float | None, typer.Option(help="The same, sinking with entropy, 0 to below 1. Off: 0. Usual: 0.002.")
+    ] = None,
+    xtc_probability: Annotated[
+        float | None, typer.Option(help="How often to exclude top choices, 0 to 1. Off: 0. Usual: 0.5.")
+    ] = None,
+    xtc_threshold: Annotated[
+        float | None,
+        typer.Option(help="Probability that makes a top choice, above 0 to 1. Off: above 0.5. Default: 0.1."),
+    ] = None,
+    min_keep: Annotated[
+        int | None, typer.Option(help="Tokens every filter leaves at least, 1 or more. Off: 1.")
+    ] = None,
+    mirostat: Annotated[
+        int | None, typer.Option(help="Steer the average surprise: 1 or 2, the version. Off: 0.")
+    ] = None,
+    mirostat_tau: Annotated[
+        float | None, typer.Option(help="The surprise to aim at in bits, above 0. Default: 5.")
+    ] = None,
+    mirostat_eta: Annotated[float | None, typer.Option(help="How fast it steers, 0 or more. Default: 0.1.")] = None,
+    mirostat_m: Annotated[
+        int | None, typer.Option(help="Version 1: tokens the curve is fitted to, 2 or more. Default: 100.")
+    ] = None,
+    # ── penalties ──
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Divide logits of tokens seen by this, above 0. Off: 1. Usual: 1.1.")
+    ] = None,
+    repetition_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
+    repetition_scope: Annotated[str | None, typer.Option(help=_SCOPE + " Default: all.")] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="Subtract this per use, any number; negative encourages. Off: 0.")
+    ] = None,
+    frequency_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
+    frequency_scope: Annotated[str | None, typer.Option(help=_SCOPE + " Default: generated.")] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Subtract this once, any number; negative encourages. Off: 0.")
+    ] = None,
+    presence_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
+    presence_scope: Annotated[str | None, typer.Option(help=_SCOPE + " Default: generated.")] = None,
+    dry_multiplier: Annotated[
+        float | None, typer.Option(help="Punish verbatim repeats with this strength, 0 or more. Off: 0. Usual: 0.8.")
+    ] = None,
+    dry_base: Annotated[
+        float | None, typer.Option(help="Growth per token of the repeat, 1 or more. Default: 1.75.")
+    ] = None,
+    dry_allowed_length: Annotated[
+        int | None, typer.Option(help="Length of a repeat that is free, 1 or more. Default: 2.")
+    ] = None,
+    dry_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
+    dry_breakers: Annotated[
+        list[str] | None,
+        typer.Option("--dry-breaker", help=r'Text no repeat reaches across; may be repeated. Default: \n : " *'),
+    ] = None,
+    # ── bias and constraints ──
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(help="TOKEN=VALUE: add to a logit; -inf bans. An id, or text that is one token; may be repeated."),
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None, typer.Option(help="Never the same so many tokens twice, 0 or more. Off: 0. Usual: 3.")
+    ] = None,
+    min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many tokens, 0 or more. Off: 0.")] = None,
+    # ── order ──
+    preset: Annotated[
+        str, typer.Option(help="Order of the stages: default (temperature last) or temperature_first.")
+    ] = "default",
+    order: Annotated[
+        str | None, typer.Option(help="Your own order: names with commas, such as top_k,temperature.")
+    ] = None,
+    # ── search instead of sampling ──
+    num_beams: Annotated[
+        int | None, typer.Option(help="Beam search with so many beams, 1 or more; with --n-best texts. Off: not given.")
+    ] = None,
+    n_best: Annotated[int, typer.Option(help="Texts of a beam search, 1 to --num-beams.")] = 1,
+    length_penalty: Annotated[float, typer.Option(help="Beam search: above 0 favours long texts. Off: 0.")] = 1.0,
+    contrastive_alpha: Annotated[
+        float | None,
+        typer.Option(help="Contrastive search: weight of being different, 0 to 1. Off: not given. Usual: 0.6."),
+    ] = None,
+    contrastive_k: Annotated[int, typer.Option(help="Its candidates per token, 1 or more.")] = 4,
+    # ── output ──
+    logprobs: Annotated[
+        int | None,
+        typer.Option(help="Also ln p of each token and of the so many most likely ones, 0 or more (with --json)."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show for each token what every stage removed, and p before and after.")
+    ] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Show texts as they are done; with --json: one line per token.")
+    ] = False,
+    list_samplers: Annotated[bool, typer.Option("--list-samplers", help="List all stages and leave.")] = False,
+    batch_size: Annotated[int, typer.Option(help="Texts written at a time, at least 1.")] = 32,
     device: Device = "auto",
     dtype: Dtype = "auto",
     json: Json = False,
@@ -34,49 +194,300 @@ def generate(
     \b
     Examples:
       headway generate runs/demo "The statement" --max-new-tokens 40
-      headway generate runs/demo --greedy --json
+      headway generate runs/demo "The" --top-p 0.9 --dry-multiplier 0.8 --seed 1 --max-new-tokens 40
+      headway generate runs/demo "The" --top-k 20 --order top_k,temperature --explain --max-new-tokens 3
+      headway generate runs/demo "The" --num-beams 4 --max-new-tokens 10 --json
+      headway generate --list-samplers
     """
-    from headway.data.formats import decode_text
-
+    settings = {name: value for name, value in locals().items() if name in _SETTINGS and value is not None}
+    if list_samplers:
+        _list_samplers(json)
+        return
+    if model is None:
+        raise typer.BadParameter("a model directory, or a run such as runs/demo", param_hint="MODEL")
     if n < 1:
         raise typer.BadParameter(f"{n} texts: at least 1", param_hint="-n")
-    if prompt == "-":
-        prompt = decode_text(sys.stdin.buffer.read(), "stdin").removesuffix("\n")  # which `echo` adds
+    if prompt and prompts is not None:
+        raise typer.BadParameter("a prompt and a file of prompts: one of them", param_hint="--prompts")
+    given = _read_prompts(prompt, prompts)
 
     import headway
+    from headway.errors import ConfigError
 
-    loaded = headway.load(model, device=device, dtype=dtype)
+    loaded: Any = headway.load(model, device=device, dtype=dtype)
+    tokenizer = loaded.tokenizer
     seed = secrets.randbits(32) if seed is None else seed
+    settings |= _mirostat(mirostat, mirostat_tau, mirostat_eta, mirostat_m)
+    if dry_breakers:
+        settings["dry_breakers"] = [unescaped(text) for text in dry_breakers]
+    if logit_bias:
+        settings["logit_bias"] = [_bias(tokenizer, text) for text in logit_bias]
+    if min_keep is not None:
+        settings |= _min_keep(settings, min_keep)
+    if num_beams is not None or contrastive_alpha is not None:
+        searched = {"num_beams": num_beams, "n_best": n_best, "length_penalty": length_penalty}
+        if num_beams is None:
+            searched = {"alpha": contrastive_alpha, "k": contrastive_k}
+        elif contrastive_alpha is not None:
+            raise ConfigError("--num-beams and --contrastive-alpha: one of the two searches")
+        _search(loaded, model, given, searched, max_new_tokens, stop_token_ids or [], settings, json)
+        return
+    rows = [text for text in given for _ in range(n)]
     heat = 0.0 if greedy else temperature
+    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": heat, "preset": preset}
+    options |= {"order": None if order is None else [name.strip() for name in order.split(",")], "seed": seed}
+    options |= {"stop": [unescaped(text) for text in stop or []], "stop_token_ids": stop_token_ids or []}
+    options |= {"include_stop": include_stop, "logprobs": logprobs, "explain": explain, "batch_size": batch_size}
+    _warn(loaded, options, settings)
     started = time.monotonic()
-    tokens = headway.generate(loaded, [prompt] * n, max_new_tokens=max_new_tokens, temperature=heat, seed=seed)
-    if n == 1 and not json:
-        print(prompt, end="", flush=True)
+    tokens = headway.generate(loaded, rows, **options, **settings)
+    if json and stream:
+        for token in tokens:
+            print_json(_as_json(token, tokenizer))
+            sys.stdout.flush()
+    elif json:
+        _print_json(tokens, tokenizer, model, given, rows, n, seed, heat, settings, options, started)
+    elif explain:
+        _print_explained(tokens, tokenizer, rows)
+    elif len(rows) == 1:
+        print(rows[0], end="", flush=True)
         for token in tokens:
             print(token.text, end="", flush=True)
         print()
         if max_new_tokens is None and token.finish == "length":
             print("(the end of what fits; --max-new-tokens sets how much to write)", file=sys.stderr)
-        return
-    rows: list[list[Token]] = [[] for _ in range(n)]
+    else:
+        _print_texts(tokens, rows, stream)
+
+
+# Settings that go to the samplers under their own names.
+_SETTINGS = {
+    "dynamic_temperature_low", "dynamic_temperature_high", "dynamic_temperature_exponent", "quadratic_factor",
+    "quadratic_curve", "top_k", "top_p", "min_p", "typical", "tail_free", "top_a", "top_n_sigma", "epsilon_cutoff",
+    "eta_cutoff", "xtc_probability", "xtc_threshold", "repetition_penalty", "repetition_window", "repetition_scope",
+    "frequency_penalty", "frequency_window", "frequency_scope", "presence_penalty", "presence_window", "presence_scope",
+    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_window", "no_repeat_ngram", "min_new_tokens",
+}  # fmt: skip
+
+
+def _read_prompts(prompt: str, prompts: str | None) -> list[str]:
+    from headway.data.formats import decode_text
+    from headway.errors import DataError
+
+    if prompts is not None:
+        data = sys.stdin.buffer.read() if prompts == "-" else _read(Path(prompts))
+        lines = decode_text(data, "stdin" if prompts == "-" else prompts).splitlines()
+        if not lines:
+            raise DataError(f"{prompts} holds no prompt: one per line")
+        return lines
+    if prompt == "-":
+        return [decode_text(sys.stdin.buffer.read(), "stdin").removesuffix("\n")]  # which `echo` adds
+    return [prompt]
+
+
+def _read(path: Path) -> bytes:
+    from headway.errors import DataError
+
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _mirostat(version: int | None, tau: float | None, eta: float | None, m: int | None) -> dict[str, Any]:
+    if not version:
+        if tau is not None or eta is not None or m is not None:
+            raise typer.BadParameter("--mirostat 1 or --mirostat 2 turns it on", param_hint="--mirostat")
+        return {}
+    if version not in (1, 2):
+        raise typer.BadParameter(f"{version}: 1 or 2, or 0 for off", param_hint="--mirostat")
+    values = {"tau": 5.0 if tau is None else tau, "eta": eta}
+    if version == 1:
+        values["m"] = m
+    elif m is not None:
+        raise typer.BadParameter("only --mirostat 1 fits a curve", param_hint="--mirostat-m")
+    return {f"mirostat_v{version}_{name}": value for name, value in values.items() if value is not None}
+
+
+def _min_keep(settings: dict[str, Any], least: int) -> dict[str, Any]:
+    from headway.sampling import FLAT, SAMPLERS
+
+    stages = {FLAT[name][0] for name in settings}
+    return {f"{name}_min_keep": least for name in stages if "min_keep" in SAMPLERS[name].parameters}
+
+
+def _bias(tokenizer: "Tokenizer", text: str) -> tuple[int, float]:
+    """TOKEN=VALUE"""
+    name, sign, value = text.rpartition("=")
+    try:
+        offset = float(value)
+    except ValueError:
+        sign = ""
+    if not sign or not name:
+        raise typer.BadParameter(f"{text!r}: TOKEN=VALUE, such as 50=-2.5 or ' the=-inf'", param_hint="--logit-bias")
+    if name.isdecimal():
+        return int(name), offset
+    ids = tokenizer.encode(name)
+    if len(ids) != 1:
+        raise typer.BadParameter(f"{name!r} is {len(ids)} tokens {ids}: name one of them", param_hint="--logit-bias")
+    return ids[0], offset
+
+
+def _warn(loaded: Any, options: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Settings that work against each other, before the first token."""
+    from headway.generation import make_pipeline
+
+    given = {name: options[name] for name in ("preset", "order", "temperature")}
+    for warning in make_pipeline(loaded.tokenizer, set(), **given, **settings).warnings:
+        print(f"note: {warning}", file=sys.stderr)
+
+
+def _print_texts(tokens: "Iterator[Token]", rows: list[str], stream: bool) -> None:
+    texts, n_done = [""] * len(rows), 0
+
+    def show(i: int) -> None:
+        print(f"── {i + 1} ──\n{rows[i]}{texts[i]}\n", flush=True)
+
     for token in tokens:
-        rows[token.row].append(token)
-    texts = ["".join(token.text for token in row) for row in rows]
-    if not json:
-        print("\n\n".join(f"── {i} ──\n{prompt}{text}" for i, text in enumerate(texts, start=1)))
-        return
+        texts[token.row] += token.text
+        if token.finish:
+            n_done += 1
+            if stream:
+                show(token.row)
+            elif sys.stderr.isatty():
+                print(f"\r{n_done} of {len(rows)} texts", end="\n" if n_done == len(rows) else "", file=sys.stderr)
+    if not stream:
+        for i in range(len(rows)):
+            show(i)
+
+
+def _as_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
+    found: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish": token.finish}
+    if token.stop is not None:
+        found["stop"] = token.stop
+    if token.logprob is not None:
+        found["logprob"] = token.logprob
+        found["top"] = [{"id": id, "token": tokenizer.decode([id]), "logprob": p} for id, p in token.top or []]
+    if token.steps is not None:
+        found["steps"] = [
+            {**step._asdict(), "best": [{"id": id, "token": tokenizer.decode([id]), "p": p} for id, p in step.best]}
+            for step in token.steps
+        ]
+    return found
+
+
+def _print_json(
+    tokens: "Iterator[Token]",
+    tokenizer: "Tokenizer",
+    model: str,
+    given: list[str],
+    rows: list[str],
+    n: int,
+    seed: int,
+    heat: float | None,
+    settings: dict[str, Any],
+    options: dict[str, Any],
+    started: float,
+) -> None:
+    from headway.generation import DEFAULT_TEMPERATURE
+
+    written: list[list[Token]] = [[] for _ in rows]
+    for token in tokens:
+        written[token.row].append(token)
     seconds = time.monotonic() - started
+    texts = []
+    for i, row in enumerate(written):
+        text: dict[str, Any] = {"prompt": rows[i], "text": "".join(token.text for token in row), "seed": seed + i}
+        text |= {"ids": [token.id for token in row], "finish": row[-1].finish}
+        if row[-1].stop is not None:
+            text["stop"] = row[-1].stop
+        if options["logprobs"] is not None or options["explain"]:
+            text["tokens"] = [_as_json(token, tokenizer) for token in row]
+        texts.append(text)
     print_json(
         {
             "model": model,
-            "prompt": prompt,
+            "prompt": given[0] if len(given) == 1 else None,
             "seed": seed,
-            "temperature": heat,
-            "texts": [
-                {"text": text, "ids": [t.id for t in row], "finish": row[-1].finish}
-                for text, row in zip(texts, rows, strict=True)
-            ],
+            "temperature": DEFAULT_TEMPERATURE if heat is None else heat,
+            "settings": settings,
+            "texts": texts,
             "seconds": seconds,
-            "tokens_per_second": sum(map(len, rows)) / seconds,
+            "tokens_per_second": sum(map(len, written)) / seconds,
         }
     )
+
+
+def _print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", rows: list[str]) -> None:
+    counts = [0] * len(rows)
+    for token in tokens:
+        counts[token.row] += 1
+        steps = token.steps or []
+        which = f"text {token.row + 1}, " if len(rows) > 1 else ""
+        first, last = steps[0].p, steps[-1].p
+        print(f"{which}token {counts[token.row]}: {tokenizer.decode([token.id])!r}   p {first:.4f} → {last:.4f}")
+        print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}   most likely after it")
+        for step in steps:
+            best = "  ".join(f"{tokenizer.decode([id])!r} {p:.3f}" for id, p in step.best)
+            removed = "" if step.stage == "model" else f"{step.n_removed}"
+            print(f"    {step.stage:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {best}")
+        print(flush=True)
+
+
+def _search(
+    loaded: Any,
+    model: str,
+    given: list[str],
+    searched: dict[str, Any],
+    max_new_tokens: int | None,
+    stop_token_ids: list[int],
+    settings: dict[str, Any],
+    json: bool,
+) -> None:
+    from headway.generation import search
+
+    started = time.monotonic()
+    found = search(loaded, given, max_new_tokens=max_new_tokens, stop_token_ids=stop_token_ids, **searched, **settings)
+    if json:
+        texts = [
+            {"prompt": prompt, "texts": [{"text": text, **h._asdict()} for text, h in row]}
+            for prompt, row in zip(given, found, strict=True)
+        ]
+        print_json({"model": model, "search": searched, "prompts": texts, "seconds": time.monotonic() - started})
+        return
+    for prompt, row in zip(given, found, strict=True):
+        for rank, (text, h) in enumerate(row, start=1):
+            label = f"── {rank}, score {h.score:.4f} ──\n" if len(row) > 1 or len(given) > 1 else ""
+            print(f"{label}{prompt}{text}")
+
+
+def _list_samplers(json: bool) -> None:
+    from headway.sampling import FLAT, PRESETS, SAMPLERS
+
+    flags = {(stage, parameter): flat for flat, (stage, parameter) in FLAT.items()}
+    if json:
+        described = ("help", "range", "off", "usual")
+        print_json(
+            {
+                name: {
+                    "group": stage.group,
+                    "summary": stage.summary,
+                    "parameters": {
+                        p: {"setting": flags[name, p]} | {key: getattr(kind, key) for key in described}
+                        for p, kind in stage.parameters.items()
+                    },
+                }
+                for name, stage in SAMPLERS.items()
+            }
+        )  # fmt: skip
+        return
+    print("In the order of the preset `default`; all are off unless set.\n")
+    for name in PRESETS["default"]:
+        stage = SAMPLERS[name]
+        print(f"{name:20} {stage.summary}")
+        for parameter, kind in stage.parameters.items():
+            if parameter == "min_keep":
+                continue
+            off = "" if kind.off is None else f"; off: {kind.off:g}"
+            usual = f"; usual: {kind.usual}" if kind.usual else ""
+            print(f"{'':20}   {parameter}: {kind.help} ({kind.range}{off}{usual})")

@@ -1,18 +1,17 @@
 """headway show"""
 
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from json import loads
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from headway.cli.options import Json, print_json
 
 app = typer.Typer(help="Pictures.", no_args_is_help=True, rich_markup_mode=None, add_completion=False)
-
-
-@app.callback()
-def _pictures() -> None:
-    """Keeps `curves` a name of its own while there is one picture."""
 
 
 @app.command()
@@ -48,3 +47,88 @@ def curves(
     print(as_text(found))
     if out is not None:
         print(f"picture: {out}")
+
+
+@app.command()
+def sampling(
+    model: Annotated[str | None, typer.Argument(help="A model directory or a run; none: the row of --logits.")] = None,
+    prompt: Annotated[str, typer.Argument(help="The text whose next token is looked at.")] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A sampler's setting: top_k=20, dry_multiplier=0.8, …; may be repeated."),
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Your own order: names with commas, such as top_k,temperature.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Order of the stages: default or temperature_first.")] = "default",
+    logits: Annotated[str, typer.Option(help="Without a model: numbers with commas, -inf for a removed token.")] = (
+        "2,1,1,0,-1,-3"
+    ),
+    top: Annotated[int, typer.Option(help="How many tokens to show, at least 1.")] = 12,
+    seed: Annotated[int, typer.Option(help="For xtc, which tosses a coin.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
+    json: Json = False,
+) -> None:
+    """Show one distribution going through samplers, stage by stage.
+
+    \b
+    Examples:
+      headway show sampling --set top_k=4 --set temperature=0.5
+      headway show sampling runs/demo "The statement" --set top_p=0.9 --set min_p=0.05 --set temperature=1.5
+      headway show sampling runs/demo "The" --order temperature,top_p --set top_p=0.9 --set temperature=1.5 --json
+    """
+    import torch
+
+    import headway
+    from headway.generation import make_pipeline
+    from headway.sampling import Pipeline
+    from headway.trace.sampling import as_text, draw, passage
+
+    given: dict[str, Any] = dict(_setting(text) for text in settings or [])
+    spell: Callable[[int], str] = str
+    empty: list[list[int]] = [[]]
+    names = None if order is None else [name.strip() for name in order.split(",")]
+    if model is None:
+        pipe = Pipeline(preset=preset, order=names, **given)
+        row, history = torch.tensor([_logits(logits)]), empty
+    else:
+        loaded: Any = headway.load(model)
+        tokenizer = loaded.tokenizer
+        history = [tokenizer.prompt(prompt)]
+        with torch.inference_mode():
+            row = loaded(torch.tensor(history, device=loaded.device))[:, -1, : tokenizer.vocab_size].float().cpu()
+        ends = {id for id in (loaded.config.eos_id, tokenizer.eos_id) if id is not None}
+        given.setdefault("temperature", 1.0)
+        pipe = make_pipeline(tokenizer, ends, preset, names, **given)
+        spell = lambda id: tokenizer.decode([id])  # noqa: E731
+    for warning in pipe.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    shown = passage(
+        row[0], pipe, spell=spell, top=top, history=history, n_prompt=[len(history[0])], state=pipe.start(1, seed)
+    )
+    if out is not None:
+        draw(shown, out)
+    if json:
+        print_json({**asdict(shown), "settings": pipe.stages, "picture": None if out is None else str(out)})
+        return
+    print(as_text(shown))
+    if out is not None:
+        print(f"picture: {out}")
+
+
+def _setting(text: str) -> tuple[str, object]:
+    """NAME=VALUE; a value is a number, a word, or JSON such as [1, 2]."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise typer.BadParameter(f"{text!r}: NAME=VALUE, such as top_k=20", param_hint="--set")
+    try:
+        return name.strip().replace("-", "_"), loads(value)
+    except ValueError:
+        return name.strip().replace("-", "_"), value
+
+
+def _logits(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: numbers with commas, such as 2,1,0,-inf", param_hint="--logits") from None

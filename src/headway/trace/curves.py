@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import CheckpointError, InputError, suggest
+from headway.trace.figure import pyplot
 
 X_AXES = {"step": "steps", "seconds": "seconds", "lr": "learning rate"}
 
@@ -60,13 +61,7 @@ def curves(runs: Sequence[str | Path], quantity: str = "loss", x: str = "step") 
 
 def draw(found: Sequence[Curve], file: str | Path, *, quantity: str, x: str = "step", log: bool = False) -> Path:
     """A picture of the curves, one colour each."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise InputError("pictures need matplotlib: pip install 'headway[plots]'") from None
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for curve in found:
         axes.plot(curve.x, curve.y, label=curve.name, linewidth=1.3, marker="." if len(curve.x) < 40 else None)
