@@ -56,6 +56,21 @@ def test_one_row_draws_as_well_along_its_positions():
     assert chi2(torch.cat(tokens), p) > 1e-4
 
 
+def test_a_long_row_is_drawn_in_two_looks():
+    """The same tokens as by one sum over the whole row, its uneven end and long removed stretches included."""
+    row = 3 * torch.randn(1, 20_045, generator=torch.Generator().manual_seed(2))
+    row[:, 3000:12_000] = -math.inf
+    row[:, -40:] += 4
+    points = torch.rand(4000, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    points[:3] = torch.tensor([0.0, 1 - 2.0**-53, 0.5], dtype=torch.float64)
+    mass = row.double().softmax(-1).cumsum(-1)
+    expected = torch.searchsorted(mass, points[None] * mass[:, -1:], right=True)[0]
+    found = torch.cat([draw(row.expand(100, -1), some) for some in points.split(100)])
+    assert torch.equal(found, expected)
+    assert (found >= 20_005).sum() > 100
+    assert row[0, found].isfinite().all()
+
+
 def test_removed_tokens_are_never_drawn():
     pipe = Pipeline([{"stage": "top_k", "k": 3}])
     row = torch.randn(50, generator=torch.Generator().manual_seed(1))

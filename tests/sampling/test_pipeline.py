@@ -20,6 +20,10 @@ def test_settings_by_name_in_the_order_of_a_preset():
     assert first.stages[0] == {"stage": "repetition_penalty", "penalty": 1.1, "window": 3, "scope": "all"}
     own = Pipeline(order=["temperature", "top_k"], top_k=4, temperature=2.0)
     assert [call.name for call in own.calls] == ["temperature", "top_k"]
+    nested = Pipeline(preset="default", dry={"multiplier": 0.8, "window": 9}, logit_bias={3: 1.0})
+    assert [(s["stage"], s.get("window")) for s in nested.stages] == [("logit_bias", None), ("dry", 9)]
+    with pytest.raises(ConfigError, match=r"no setting named 'dry'. Its settings are dry_multiplier, dry_base"):
+        Pipeline(preset="default", dry=0.8)
     listed = Pipeline([{"stage": "temperature", "temperature": 2.0}, {"stage": "top_k", "k": 4}], preset="default")
     assert [call.name for call in listed.calls] == ["top_k", "temperature"]
 

@@ -6,6 +6,8 @@ from torch import Tensor
 from headway.errors import InputError
 from headway.sampling.distribution import probabilities
 
+BLOCK = 128  # columns of a stretch, where a row is long
+BLOCK = 128  # columns of a stretch, where a row is long
 GREEDY_BELOW = 1e-5  # a request for a temperature below this is a request for the best token
 
 
@@ -24,11 +26,29 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     """
     logits = as_rows(logits)
     check_rows(logits)
-    mass = probabilities(logits).cumsum(dim=-1, dtype=torch.float64)  # (B, V)
-    point = (
-        uniform.to(mass.device, mass.dtype)[:, None] * mass[:, -1:]
-    )  # the sum itself, which rounding may leave off 1
-    return torch.searchsorted(mass, point, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    p, point = probabilities(logits), uniform.to(logits.device, torch.float64)[:, None]
+    n_blocks = p.shape[1] // BLOCK
+    if n_blocks < BLOCK:
+        return _under(p, point)[0]
+    # A long line in two looks: which stretch of it, then where in that. Only the stretches are added up one by one.
+    even = n_blocks * BLOCK
+    sums = p[:, :even].unflatten(1, (n_blocks, BLOCK)).sum(dim=-1, dtype=torch.float64)
+    rest = p[:, even:].sum(dim=-1, keepdim=True, dtype=torch.float64)
+    block, point = _under(torch.cat((sums, rest), dim=1), point)
+    columns = block[:, None] * BLOCK + torch.arange(BLOCK, device=p.device)  # of the rest some are past the end
+    inside = p.gather(1, columns.clamp(max=p.shape[1] - 1)).masked_fill(columns >= p.shape[1], 0.0)
+    return block * BLOCK + _under(inside, point)[0]
+
+
+def _under(mass: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Which piece of a line laid end to end is under a point, given as a share of the line (B, 1); and which share of
+    that piece lies before the point (B, 1)."""
+    ends = mass.cumsum(dim=-1, dtype=torch.float64)
+    place = point * ends[:, -1:]  # of the sum itself, which rounding may leave off 1
+    index = torch.searchsorted(ends, place, right=True).clamp(max=mass.shape[1] - 1)
+    width = mass.gather(1, index).double()
+    share = (place - (ends.gather(1, index) - width)) / width
+    return index[:, 0], share.clamp(0.0, 1 - 2.0**-53)
 
 
 def as_rows(logits: Tensor) -> Tensor:

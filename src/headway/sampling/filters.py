@@ -14,7 +14,7 @@ from headway.sampling.ranking import ranked, shortest_prefix
 
 
 def keep(l: Tensor, kept: Tensor) -> Tensor:
-    return l.masked_fill(~kept, -torch.inf)
+    return torch.where(kept, l, -torch.inf)
 
 
 def top_k(l: Tensor, k: Tensor, min_keep: Tensor | int) -> Tensor:
@@ -30,8 +30,9 @@ def top_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
 def typical(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
     """The same, ranked by how close a token's surprise −ln p is to the entropy, the mean of it (Meister et al. 2022).
     May remove the best token."""
-    q = probabilities(l)
-    deviation = (q.log() + entropy(q).to(q.dtype)).abs()  # |−ln p − H|
+    log_q = widened(l).log_softmax(dim=-1)
+    q = log_q.exp()
+    deviation = (log_q + entropy(q).to(q.dtype)).abs()  # |−ln p − H|
     return keep(l, shortest_prefix(-deviation, q, p, min_keep))
 
 
@@ -53,13 +54,13 @@ def tail_free(l: Tensor, z: Tensor, min_keep: Tensor | int) -> Tensor:
 def min_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
     """Probability at least p times the best one's: l − max(l) ≥ ln p (Nguyen et al. 2024)."""
     wide = widened(l)
-    return _above(l, wide - wide.amax(dim=-1, keepdim=True) >= p.log(), min_keep)
+    return _at_least(l, wide - wide.amax(dim=-1, keepdim=True) >= p.log().to(wide.dtype), min_keep)
 
 
 def top_a(l: Tensor, a: Tensor, min_keep: Tensor | int) -> Tensor:
     """Probability at least a times the square of the best one's."""
     q = probabilities(l)
-    return _above(l, q >= a * q.amax(dim=-1, keepdim=True) ** 2, min_keep)
+    return _at_least(l, q >= a * q.amax(dim=-1, keepdim=True) ** 2, min_keep)
 
 
 def epsilon_cutoff(l: Tensor, epsilon: Tensor, min_keep: Tensor | int) -> Tensor:
@@ -80,7 +81,7 @@ def top_n_sigma(l: Tensor, n: Tensor, min_keep: Tensor | int) -> Tensor:
     gap = torch.where(here, wide - wide.amax(dim=-1, keepdim=True), 0.0)  # shifted: large logits lose no digits
     mean = gap.sum(dim=-1, keepdim=True) / count
     sigma = (torch.where(here, gap - mean, 0.0).square().sum(dim=-1, keepdim=True) / count).sqrt()
-    return _above(l, here & (gap >= -n * sigma), min_keep)
+    return _at_least(l, here & (gap >= -n * sigma), min_keep)
 
 
 def xtc(
@@ -154,8 +155,12 @@ def _first(l: Tensor, count: Tensor) -> Tensor:
 
 
 def _above(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
-    """What a threshold kept; and the best, whose equals it always keeps, and the first `min_keep`."""
-    kept = kept | (l == l.amax(dim=-1, keepdim=True))
+    """What a threshold kept, and the best, whose equals stay with it: the threshold may be higher than they are."""
+    return _at_least(l, kept | (l == l.amax(dim=-1, keepdim=True)), min_keep)
+
+
+def _at_least(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
+    """What a threshold kept, and the first `min_keep`."""
     if isinstance(min_keep, int):
         if min_keep <= 1:
             return keep(l, kept)

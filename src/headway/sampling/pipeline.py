@@ -67,11 +67,19 @@ class Pipeline:
         names = [call.name for call in calls]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f"{repeated[0]} appears twice: a stage may appear once")
-        self.calls = _sorted(calls, preset, order)
-        self._check_order()
-        self.n_rows = self._count_rows()
-        self.warnings = _warnings(self.calls)
-        self._plan = _plan([call for call in self.calls if not call.is_off])
+        self._take(_sorted(calls, preset, order))
+
+    def _take(self, calls: list[Call]) -> None:
+        _check_order(calls)
+        self.calls, self.n_rows = calls, _count_rows(calls)
+        self.warnings = _warnings(calls)
+        self._plan = _plan([call for call in calls if not call.is_off])
+
+    @classmethod
+    def _of(cls, calls: list[Call]) -> "Pipeline":
+        made = cls()
+        made._take(calls)
+        return made
 
     @classmethod
     def for_rows(cls, pipelines: Sequence["Pipeline"]) -> "Pipeline | Rows":
@@ -81,27 +89,8 @@ class Pipeline:
         for order in (None, *PRESETS.values()):
             names = [call.name for call in pipelines[0].calls] if order is None else order
             if all(_is_in_order(pipe, names) for pipe in pipelines):
-                return cls._merged(pipelines, names)
+                return cls._of(_merged(pipelines, names))
         return Rows(pipelines)
-
-    @classmethod
-    def _merged(cls, pipelines: Sequence["Pipeline"], order: Sequence[str]) -> "Pipeline":
-        self = cls()
-        for name in order:
-            found = [next((call for call in pipe.calls if call.name == name), None) for pipe in pipelines]
-            some = next((call for call in found if call is not None), None)
-            if some is None:
-                continue
-            values = {
-                key: [(call or some).values[key][0] for call in found] if len(found) > 1 else some.values[key]
-                for key in some.values
-            }
-            on = [call is not None and not call.is_off for call in found]
-            self.calls.append(Call(some.stage, values, None if all(on) else on))
-        self.n_rows = len(pipelines) if len(pipelines) > 1 else None
-        self.warnings = list(dict.fromkeys(warning for pipe in pipelines for warning in pipe.warnings))
-        self._plan = _plan([call for call in self.calls if not call.is_off])
-        return self
 
     def __repr__(self) -> str:
         return f"Pipeline({self.stages})"
@@ -117,18 +106,12 @@ class Pipeline:
 
     def only(self, *groups: str) -> "Pipeline":
         """The same with the stages of some groups alone."""
-        return self._with([call for call in self.calls if call.stage.group in groups])
+        return self._of([call for call in self.calls if call.stage.group in groups])
 
     def greedy(self) -> "Pipeline":
         """Bias, constraints and penalties, then the best token: what a request for temperature 0 means."""
         best = Call.of("temperature", {"temperature": 0.0})
-        return self._with([*self.only("constraint", "penalty").calls, best])
-
-    def _with(self, calls: list[Call]) -> "Pipeline":
-        made = Pipeline()
-        made.calls, made.n_rows = calls, self.n_rows
-        made.warnings, made._plan = _warnings(calls), _plan([call for call in calls if not call.is_off])
-        return made
+        return self._of([*self.only("constraint", "penalty").calls, best])
 
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:
         """The state of a new batch: row i draws from `seed + i`, or from the i-th of several seeds."""
@@ -271,23 +254,6 @@ class Pipeline:
             mu = 2 * columns["tau"] if call.on is None else torch.where(columns["on"], 2 * columns["tau"], mu)
         return mu.expand(n_rows, 1)[:, 0].clone()
 
-    def _count_rows(self) -> int | None:
-        found = {call.name: call.n_rows for call in self.calls if call.n_rows is not None}
-        if len(set(found.values())) > 1:
-            said = ", ".join(f"{name} {n}" for name, n in found.items())
-            raise ConfigError(f"stages have values for different numbers of rows: {said}")
-        return next(iter(found.values()), None)
-
-    def _check_order(self) -> None:
-        for i, call in enumerate(self.calls):
-            if call.stage.group == "mirostat":
-                for later in self.calls[i + 1 :]:
-                    if later.stage.group in ("filter", "mirostat"):
-                        raise ConfigError(
-                            f"{later.name} stands after {call.name}, which must be the last filter: it measures what "
-                            f"was drawn from what it kept"
-                        )
-
 
 class Rows:
     """Pipelines whose orders contradict each other, a row each: applied row by row."""
@@ -354,6 +320,41 @@ def _plan(calls: list[Call]) -> list[Call]:
     return plan
 
 
+def _merged(pipelines: Sequence[Pipeline], order: Sequence[str]) -> list[Call]:
+    """The stages of several pipelines that agree on an order, with a value per row; on for the rows that have them."""
+    calls = []
+    for name in order:
+        found = [next((call for call in pipe.calls if call.name == name), None) for pipe in pipelines]
+        some = next((call for call in found if call is not None), None)
+        if some is not None:
+            on = [call is not None and not call.is_off for call in found]
+            values = {key: [(call or some).values[key][0] for call in found] for key in some.values}
+            calls.append(Call(some.stage, values, None if all(on) else on))
+    return calls
+
+
+def _count_rows(calls: list[Call]) -> int | None:
+    found = {call.name: call.n_rows for call in calls if call.n_rows is not None}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{name} {n}" for name, n in found.items())
+        raise ConfigError(f"stages have values for different numbers of rows: {said}")
+    return next(iter(found.values()), None)
+
+
+def _check_order(calls: list[Call]) -> None:
+    """Mirostat is the last filter. (Rows may have different versions of it: then each has one.)"""
+    for i, call in enumerate(calls):
+        if call.stage.group == "mirostat":
+            for later in calls[i + 1 :]:
+                n = max(len(call.on or [1]), len(later.on or [1]))
+                meet = any(a and b for a, b in zip(call.on or [True] * n, later.on or [True] * n, strict=False))
+                if later.stage.group in ("filter", "mirostat") and meet:
+                    raise ConfigError(
+                        f"{later.name} stands after {call.name}, which must be the last filter: it measures what was "
+                        f"drawn from what it kept"
+                    )
+
+
 def _is_in_order(pipe: Pipeline, order: Sequence[str]) -> bool:
     names = [call.name for call in pipe.calls]
     return pipe.n_rows is None and set(names) <= set(order) and names == [name for name in order if name in names]
@@ -382,8 +383,13 @@ def _from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Flat settings as stages; a stage whose settings are all None is left out."""
     stages: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
+        if name in SAMPLERS and isinstance(value, Mapping) and set(value) & set(SAMPLERS[name].parameters):
+            stages.setdefault(name, {"stage": name}).update(value)
+            continue
         if name not in FLAT:
-            raise ConfigError(f"no setting named {name!r}.{suggest(name, FLAT)} `headway generate --help` lists them")
+            several = [flat for flat, (stage, _) in FLAT.items() if stage == name]
+            near = f" Its settings are {', '.join(several)}." if several else suggest(name, FLAT)
+            raise ConfigError(f"no setting named {name!r}.{near} `headway generate --list-samplers` shows them all")
         if value is not None:
             stage, parameter = FLAT[name]
             stages.setdefault(stage, {"stage": stage})[parameter] = value

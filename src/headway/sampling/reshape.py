@@ -7,15 +7,15 @@ from headway.sampling.choose import GREEDY_BELOW
 from headway.sampling.distribution import alive, entropy, probabilities
 
 
-def temperature(l: Tensor, temperature: Tensor | float) -> Tensor:
+def temperature(l: Tensor, temperature: Tensor, *, is_warm: bool = False) -> Tensor:
     """l / T: above 1 flattens the distribution, below 1 sharpens it (Ackley, Hinton & Sejnowski 1985).
 
-    Below `GREEDY_BELOW` the best token stays, alone and as it is.
+    Below `GREEDY_BELOW` the best token stays, alone and as it is; `is_warm`: no row is that cold.
     """
-    T = torch.as_tensor(temperature, dtype=torch.float64, device=l.device)
-    is_cold = T < GREEDY_BELOW
-    scaled = l / torch.where(is_cold, 1.0, T).to(l.dtype)
-    return torch.where(is_cold, best_alone(l), scaled)
+    if is_warm:
+        return l / temperature.to(l.dtype)
+    is_cold = temperature < GREEDY_BELOW
+    return torch.where(is_cold, best_alone(l), l / torch.where(is_cold, 1.0, temperature).to(l.dtype))
 
 
 def best_alone(l: Tensor) -> Tensor:

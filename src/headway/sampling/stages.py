@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.errors import ConfigError, suggest
 from headway.sampling import constraints, filters, penalties, reshape
+from headway.sampling.choose import GREEDY_BELOW
 from headway.sampling.history import History
 from headway.sampling.parameters import Bias, Number, Parameter, Scope, Tokens, Whole, read
 
@@ -29,7 +30,7 @@ class Stage:
     group: str  # "constraint", "penalty", "filter", "reshape" or "mirostat"
     is_off: Callable[[dict[str, Any]], bool]  # of one row's values
     needs: tuple[str, ...] = ()  # history, uniform, mu, ids, vocab_size: what the function is given besides
-    bounded: str = ""  # the parameter whose largest value the function is told, as `most`
+    hints: Mapping[str, Callable[[Values], Any]] = field(default_factory=dict)  # what the host knows of all values
     by_id: bool = False  # columns must be token ids: it cannot work on some of the vocabulary
 
     @property
@@ -116,8 +117,7 @@ class Call:
         columns = self.on_device(l.device)
         extra = {"ids": ids} if "ids" in self.stage.needs else {}
         extra |= {name: getattr(around, name) for name in self.stage.needs if name != "ids"}
-        if self.stage.bounded:
-            extra["most"] = self.most(self.stage.bounded)
+        extra |= {name: hint(self.values) for name, hint in self.stage.hints.items()}
         parameters = {name: columns[name] for name in self.values}
         if "min_keep" in self.values and len(self.values["min_keep"]) == 1:
             parameters["min_keep"] = self.values["min_keep"][0]  # nearly always 1: then there is nothing to do
@@ -171,7 +171,7 @@ SAMPLERS: dict[str, Stage] = {
         "constraint",
         lambda row: row["n"] == 0,
         needs=("history",),
-        bounded="n",
+        hints={"most": lambda values: max(values["n"])},
         by_id=True,
     ),
     "min_new_tokens": Stage(
@@ -315,6 +315,7 @@ SAMPLERS: dict[str, Stage] = {
         {"temperature": Number("what logits are divided by", 0, off=1.0, usual="0.7 to 1")},
         "reshape",
         lambda row: row["temperature"] == 1,
+        hints={"is_warm": lambda values: min(values["temperature"]) >= GREEDY_BELOW},
     ),
     "mirostat_v1": Stage(
         filters.mirostat_v1,
@@ -323,7 +324,7 @@ SAMPLERS: dict[str, Stage] = {
         "mirostat",
         lambda row: False,
         needs=("mu", "vocab_size"),
-        bounded="m",
+        hints={"most": lambda values: max(values["m"])},
     ),
     "mirostat_v2": Stage(
         filters.mirostat_v2,
