@@ -155,6 +155,15 @@ def test_an_explanation_follows_a_token_through_the_stages():
         assert sum(p for _, p in token.steps[-1].best) == pytest.approx(1)
 
 
+def test_explanations_stay_with_their_rows_when_others_end():
+    """xtc and Mirostat: the coin and the level of the row itself, though slots have moved."""
+    model = writer()
+    given = {"xtc_probability": 0.5, "xtc_threshold": 0.02, "mirostat_v2_tau": 3.0, "seed": 2, "max_new_tokens": 25}
+    tokens = list(headway.generate(model, ["the", "a", "dog", "mat"], stop=["a", "e"], explain=True, **given))
+    assert len({len(ids(tokens, row)) for row in range(4)}) > 1
+    assert all(token.steps[-1].p > 0 for token in tokens)
+
+
 # ── prompts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

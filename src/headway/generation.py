@@ -110,6 +110,8 @@ def generate(
         min_new=settings.get("min_new_tokens") or 0,
     )
     base = secrets.randbits(32) if seed is None else seed
+    if pipe.n_rows is not None:  # a value per row: they stay together, in their order
+        batch_size = len(rows)
     return _batches(request, rows, base, batch_size)
 
 
@@ -192,17 +194,15 @@ def _write(request: _Request, prompts: list[list[int]], seeds: list[int]) -> Ite
         request.n_new,
         seeds=seeds,
         vocab_size=request.tokenizer.vocab_size,
+        graph=False if request.explain else None,
     )
     texts = [_Text(request) for _ in prompts]
     while loop.live:
-        before = loop.sampler
         for row, slot, id in loop.step():
             piece, finish, stop = texts[row].push(id)
             logits = loop.logits[slot]
             logprob, top = _logprobs(logits, id, request.logprobs)
-            steps = None
-            if request.explain:
-                steps = _explain(request, logits, loop, slot, id, before)
+            steps = _explain(request.pipe, loop, slot, id) if request.explain else None
             if finish:
                 loop.end(row)
             yield Token(row, id, piece, finish, logprob, top, stop, steps)
@@ -253,13 +253,13 @@ def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, lis
     return log_p[id].item(), top
 
 
-def _explain(request: _Request, logits: Tensor, loop: Loop, slot: int, id: int, sampler: Any) -> list[Step]:
+def _explain(pipe: Pipeline, loop: Loop, slot: int, id: int) -> list[Step]:
     """The distribution after each stage, as it was before the token was added to the history."""
-    index = torch.tensor([slot], device=logits.device)
+    index = torch.tensor([slot], device=loop.device)
     history = loop.history.reorder(index)
     history = History(history.ids, history.lengths - 1, history.n_prompt)
     steps: list[Step] = []
-    for name, row in request.pipe.explain(logits[None], history=history, state=sampler.reorder(index)):
+    for name, row in pipe.explain(loop.logits[index], history=history, state=loop.drawn_from.reorder(index)):
         steps.append(describe(name, row[0], id, steps[-1].n_alive if steps else None))
     return steps
 

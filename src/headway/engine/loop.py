@@ -27,7 +27,8 @@ MARGIN = 1024  # tokens there is room for in the history at first
 
 
 class Loop:
-    """One token for every live row with each `step`. `logits` (rows, V) are what the last step chose from."""
+    """One token for every live row with each `step`. `logits` (slots, V) are what the last step chose from; without a
+    graph also `drawn_from`, the sampler's state before it did."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Loop:
         self.rows = list(range(len(prompts)))  # the row of each slot
         self.live = set(self.rows)
         self.logits: Tensor
+        self.drawn_from: SamplerState
         self.state = state
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._graph: _Graph | None = None
@@ -109,6 +111,7 @@ class Loop:
 
     def _choose(self, logits: Tensor) -> None:
         self.logits = logits[:, : self.vocab_size].float()
+        self.drawn_from = self.sampler
         token, self.sampler = self.pipe.draw(self.logits, history=self.history, state=self.sampler)
         self._last = token[:, None]
         self._longest += 1
