@@ -105,6 +105,19 @@ def test_stops_wait_for_the_least_length():
     assert text(headway.generate(model, "one", min_new_tokens=8, **given)) == " two three "
 
 
+def test_of_stops_after_the_least_length_the_first_to_end_counts():
+    """Also one that begins before an earlier, too early match; and of equal ends the longer."""
+    model = spelled("xaatty")
+    given = {"temperature": 0, "max_new_tokens": 5}
+    assert text(headway.generate(model, "x", stop=["att", "a"], min_new_tokens=4, **given)) == "a"
+    assert text(headway.generate(model, "x", stop=["a", "aa"], min_new_tokens=2, **given)) == ""
+    pipe = Pipeline(
+        [{"stage": "min_new_tokens", "min_new": 4, "eos_ids": []}, {"stage": "temperature", "temperature": 0}]
+    )
+    found = headway.generate(model, "x", stop=["att", "a"], pipeline=pipe, max_new_tokens=5)
+    assert text(found) == "a"
+
+
 def test_a_stop_token_ends_like_the_end_of_text():
     model = spelled("one two three")
     w = model.tokenizer.encode("w")[0]
@@ -184,6 +197,36 @@ def test_a_text_is_the_same_in_any_place_of_a_batch():
         prompts.insert(place, "the cat")
         batch = headway.generate(model, prompts, seed=5 - place, max_new_tokens=20, top_k=9, typical=0.9)
         assert ids(batch, place) == alone
+
+
+def test_a_setting_per_prompt_goes_with_its_prompt():
+    """Through batches by length, rows that end early, explanations, and rows that are greedy among others."""
+    model = writer()
+    prompts = ["the cat sat", "a", "dog and", "m"]
+    given = {"temperature": [0.0, 0.8, 1.5, 0.0], "top_k": [3, 0, 5, 9], "typical": [0.05, 1.0, 0.9, 0.05]}
+    seeds = [9, 4, 6, 2]
+    together = list(
+        headway.generate(model, prompts, seed=seeds, max_new_tokens=12, batch_size=3, explain=True, **given)
+    )
+    for i, prompt in enumerate(prompts):
+        own = {name: values[i] for name, values in given.items()}
+        assert ids(together, i) == ids(headway.generate(model, prompt, seed=seeds[i], max_new_tokens=12, **own))
+    with pytest.raises(ConfigError, match="settings for 2 rows, and 3 prompts"):
+        headway.generate(model, ["a", "b", "c"], top_k=[1, 2])
+    with pytest.raises(ConfigError, match="2 seeds for 1 prompts"):
+        headway.generate(model, "a", seed=[1, 2])
+
+
+def test_rows_with_orders_of_their_own():
+    model = writer()
+    heat, cut = {"stage": "temperature", "temperature": 2.0}, {"stage": "top_p", "p": 0.5}
+    rows = Pipeline.for_rows([[heat, cut], [cut, heat]])
+    found = list(headway.generate(model, ["the", "the"], seed=[5, 5], max_new_tokens=10, pipeline=rows, explain=True))
+    for i, stages in enumerate(([heat, cut], [cut, heat])):
+        alone = headway.generate(model, "the", seed=5, max_new_tokens=10, pipeline=Pipeline(stages))
+        assert ids(found, i) == ids(alone)
+    greedy = list(headway.generate(model, ["the", "the"], max_new_tokens=5, pipeline=rows, do_sample=False))
+    assert ids(greedy, 0) == ids(headway.generate(model, "the", temperature=0, max_new_tokens=5))
 
 
 def test_what_is_left_to_the_tokenizer():

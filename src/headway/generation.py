@@ -5,7 +5,7 @@ token makes certain, and the ways a text may end: its end token, a stop string, 
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,8 +16,21 @@ from torch import Tensor
 from headway.engine.loop import Loop
 from headway.errors import ConfigError, InputError
 from headway.models.base import LanguageModel, Model, evaluating, language_model
-from headway.sampling import FLAT, GREEDY_BELOW, PRESETS, History, Pipeline, check_stops, find_stop, held_length
+from headway.sampling import (
+    FLAT,
+    GREEDY_BELOW,
+    PRESETS,
+    SAMPLERS,
+    History,
+    Pipeline,
+    Rows,
+    check_stops,
+    find_stop,
+    held_length,
+)
+from headway.sampling.parameters import plain
 from headway.search import Hypothesis, beam_search, contrastive_search
+from headway.search.prompts import as_ids, check_whole
 from headway.tokenizers import TextStream, Tokenizer
 
 DEFAULT_NEW_TOKENS = 256
@@ -31,7 +44,8 @@ class Step(NamedTuple):
 
     stage: str
     n_alive: int  # tokens that can still be drawn
-    n_removed: int  # tokens this stage removed
+    n_removed: int  # tokens this stage removed …
+    removed: list[tuple[int, float]]  # … the most likely of them, with their probabilities before it
     p: float  # the probability of the token that was drawn, after this stage
     best: list[tuple[int, float]]  # the most likely tokens after it
 
@@ -54,15 +68,15 @@ def generate(
     prompts: str | Sequence[str],
     *,
     max_new_tokens: int | None = None,
-    temperature: float | None = None,
-    seed: int | None = None,
+    temperature: float | Sequence[float] | None = None,
+    seed: int | Sequence[int] | None = None,
     do_sample: bool = True,
-    stop: Sequence[str] = (),
-    stop_token_ids: Sequence[int] = (),
+    stop: Iterable[str] = (),
+    stop_token_ids: Iterable[int] = (),
     include_stop: bool = False,
     logprobs: int | None = None,
     explain: bool = False,
-    pipeline: Pipeline | None = None,
+    pipeline: Pipeline | Rows | None = None,
     preset: str = "default",
     order: Sequence[str] | None = None,
     batch_size: int = DEFAULT_BATCH,
@@ -89,7 +103,7 @@ def generate(
         raise ConfigError(f"batch_size={batch_size} must be at least 1")
     if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
         raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
-    ends = _ends(model) | set(stop_token_ids)
+    ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)
     if pipeline is None:
         pipe = make_pipeline(tokenizer, ends, preset, order, temperature=temperature, do_sample=do_sample, **settings)
     elif settings or temperature is not None:
@@ -107,48 +121,76 @@ def generate(
         include_stop=include_stop,
         logprobs=logprobs,
         explain=explain,
-        min_new=settings.get("min_new_tokens") or 0,
     )
-    base = secrets.randbits(32) if seed is None else seed
-    if pipe.n_rows is not None:  # a value per row: they stay together, in their order
-        batch_size = len(rows)
-    return _batches(request, rows, base, batch_size)
+    base = secrets.randbits(32) if seed is None else plain(seed)
+    if pipe.n_rows not in (None, len(rows)):
+        raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(rows)} prompts: one value, or one per prompt")
+    seeds = [base + i for i in range(len(rows))] if isinstance(base, int) else [int(value) for value in base]
+    if len(seeds) != len(rows):
+        raise ConfigError(f"{len(seeds)} seeds for {len(rows)} prompts: one number, or one per prompt")
+    return _batches(request, rows, seeds, batch_size)
 
 
 def make_pipeline(
     tokenizer: Tokenizer,
-    ends: set[int],
+    ends: Iterable[int],
     preset: str = "default",
     order: Sequence[str] | None = None,
     *,
-    temperature: float | None = None,
+    temperature: float | Sequence[float] | None = None,
     do_sample: bool = True,
     **settings: Any,
-) -> Pipeline:
+) -> Pipeline | Rows:
     """The pipeline of some settings, with what they leave to the tokenizer filled in: which tokens end a text, break a
-    repeat, or are protected from xtc."""
-    heat = DEFAULT_TEMPERATURE if temperature is None else temperature
-    if order is not None and "temperature" not in order and temperature is None:
-        settings = {**settings, "temperature": None}  # an order without it means none
-    else:
-        settings = {**settings, "temperature": heat}
+    repeat, or are protected from xtc. A temperature of 0 is greedy, in some rows where it is a list."""
+    heat = plain(temperature)
+    if isinstance(heat, list) and any(value < GREEDY_BELOW for value in heat):
+        one = {name: plain(value) for name, value in settings.items()}
+        pipes = [
+            make_pipeline(tokenizer, ends, preset, order, temperature=value, do_sample=do_sample, **_of_row(one, i))
+            for i, value in enumerate(heat)
+        ]
+        return Pipeline.for_rows(pipes)
+    has_other_heat = any(
+        name.startswith("dynamic_temperature") for name, value in settings.items() if value is not None
+    )
+    if heat is None and not has_other_heat and (order is None or "temperature" in order):
+        heat = DEFAULT_TEMPERATURE
+    settings = {**settings, "temperature": heat}
     if settings.get("min_new_tokens"):
         settings.setdefault("min_new_tokens_eos_ids", sorted(ends))
     if settings.get("dry_multiplier") is not None:
-        breakers = settings.get("dry_breakers")
-        breakers = list(BREAKERS) if breakers is None else list(breakers)
-        texts = tuple(b for b in breakers if isinstance(b, str))
-        ids = [b for b in breakers if not isinstance(b, str)]
-        settings["dry_breakers"] = sorted({*ids, *tokens_containing(tokenizer, texts)})
+        settings["dry_breakers"] = _breakers(tokenizer, settings.get("dry_breakers"))
     if settings.get("xtc_probability") is not None and settings.get("xtc_protected") is None:
         settings["xtc_protected"] = sorted({*ends, *tokens_containing(tokenizer, ("\n",))})
-    pipe = Pipeline(preset=preset, order=order, **settings)
-    heats = next((call.values["temperature"] for call in pipe.calls if call.name == "temperature"), [1.0])
-    if not do_sample or max(heats) < GREEDY_BELOW:
+    pipe = Pipeline(preset=None if order is not None else preset, order=order, **settings)
+    for call in pipe.calls:
+        if call.name == "logit_bias":
+            _checked_ids(tokenizer, [id for row in call.values["bias"] for id, _ in row])
+    if not do_sample or (isinstance(heat, int | float) and heat < GREEDY_BELOW):
         greedy = pipe.greedy()
-        greedy.warnings = pipe.warnings
+        greedy.notes, greedy.warnings = pipe.notes, []
         return greedy
     return pipe
+
+
+def _of_row(settings: dict[str, Any], i: int) -> dict[str, Any]:
+    """The settings of one row, where some have a value per row."""
+    return {
+        name: value[i] if SAMPLERS[FLAT[name][0]].parameters[FLAT[name][1]].is_per_row(value) else value
+        for name, value in settings.items()
+        if value is not None and name in FLAT
+    }
+
+
+def _breakers(tokenizer: Tokenizer, given: Sequence[str | int] | None) -> list[int]:
+    """Ids as they are; of a text every token that contains it."""
+    texts = list(BREAKERS) if given is None else [text for text in given if isinstance(text, str)]
+    for text in texts if given is not None else ():
+        if not tokens_containing(tokenizer, (text,)):
+            raise ConfigError(f"no token contains {text!r}, so it can break no repeat: dry_breakers are single tokens")
+    ids = [] if given is None else [id for id in given if not isinstance(id, str)]
+    return sorted({*ids, *tokens_containing(tokenizer, tuple(texts))})
 
 
 @lru_cache(maxsize=8)
@@ -166,43 +208,42 @@ class _Request:
 
     model: LanguageModel
     tokenizer: Tokenizer
-    pipe: Pipeline
+    pipe: Pipeline | Rows
     n_new: int
-    ends: set[int]
+    ends: frozenset[int]
     stops: list[str]
     include_stop: bool
     logprobs: int | None
     explain: bool
-    min_new: int
 
 
-def _batches(request: _Request, rows: list[list[int]], seed: int, batch_size: int) -> Iterator[Token]:
+def _batches(request: _Request, rows: list[list[int]], seeds: list[int], batch_size: int) -> Iterator[Token]:
     """Rows of similar length together, so that little is padding; one batch after another."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i])) if len(rows) > batch_size else list(range(len(rows)))
     with evaluating(request.model):
         for at in range(0, len(order), batch_size):
             some = order[at : at + batch_size]
-            for token in _write(request, [rows[i] for i in some], [seed + i for i in some]):
+            for token in _write(request, request.pipe.select(some), [rows[i] for i in some], [seeds[i] for i in some]):
                 yield token._replace(row=some[token.row])
 
 
-def _write(request: _Request, prompts: list[list[int]], seeds: list[int]) -> Iterator[Token]:
+def _write(request: _Request, pipe: Pipeline | Rows, prompts: list[list[int]], seeds: list[int]) -> Iterator[Token]:
     loop = Loop(
         request.model,
         prompts,
-        request.pipe,
+        pipe,
         request.n_new,
         seeds=seeds,
         vocab_size=request.tokenizer.vocab_size,
         graph=False if request.explain else None,
     )
-    texts = [_Text(request) for _ in prompts]
+    texts = [_Text(request, _least_length(pipe, row)) for row in range(len(prompts))]
     while loop.live:
         for row, slot, id in loop.step():
             piece, finish, stop = texts[row].push(id)
             logits = loop.logits[slot]
             logprob, top = _logprobs(logits, id, request.logprobs)
-            steps = _explain(request.pipe, loop, slot, id) if request.explain else None
+            steps = _explain(loop, slot, id) if request.explain else None
             if finish:
                 loop.end(row)
             yield Token(row, id, piece, finish, logprob, top, stop, steps)
@@ -211,8 +252,8 @@ def _write(request: _Request, prompts: list[list[int]], seeds: list[int]) -> Ite
 class _Text:
     """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
 
-    def __init__(self, request: _Request):
-        self.request, self.stream = request, TextStream(request.tokenizer)
+    def __init__(self, request: _Request, min_new: int):
+        self.request, self.stream, self.min_new = request, TextStream(request.tokenizer), min_new
         self.n, self.text, self.shown = 0, "", 0
         self.searched = 0  # matches that end before here were before the least length, and do not count
 
@@ -224,15 +265,10 @@ class _Text:
         self.text += self.stream.flush() if is_end else self.stream.push(id)
         if is_last and not is_end:
             self.text += self.stream.flush()
-        if request.stops and self.n >= request.min_new:
-            start = max(0, self.searched - max(map(len, request.stops)) + 1)
-            match = find_stop(self.text[start:], request.stops)
-            while match is not None and start + match.end <= self.searched:  # before the least length
-                start += match.start + 1
-                match = find_stop(self.text[start:], request.stops)
+        if request.stops and self.n >= self.min_new:
+            match = find_stop(self.text, request.stops, after=self.searched)
             if match is not None:
-                end = start + (match.end if request.include_stop else match.start)
-                return self._show(end), "stop", match.stop
+                return self._show(match.end if request.include_stop else match.start), "stop", match.stop
         self.searched = len(self.text)
         if is_end or is_last:
             return self._show(len(self.text)), "stop" if is_end else "length", None
@@ -253,34 +289,57 @@ def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, lis
     return log_p[id].item(), top
 
 
-def _explain(pipe: Pipeline, loop: Loop, slot: int, id: int) -> list[Step]:
+def _least_length(pipe: Pipeline | Rows, row: int) -> int:
+    """Before so many tokens text stops do not count either."""
+    one = pipe.select([row])
+    found = [call.row(0)["min_new"] for call in getattr(one, "calls", []) if call.name == "min_new_tokens"]
+    return found[0] if found else 0
+
+
+def _explain(loop: Loop, slot: int, id: int) -> list[Step]:
     """The distribution after each stage, as it was before the token was added to the history."""
     index = torch.tensor([slot], device=loop.device)
     history = loop.history.reorder(index)
     history = History(history.ids, history.lengths - 1, history.n_prompt)
     steps: list[Step] = []
+    pipe, before = loop.pipe.select([slot]), None
+    assert isinstance(pipe, Pipeline)
     for name, row in pipe.explain(loop.logits[index], history=history, state=loop.drawn_from.reorder(index)):
-        steps.append(describe(name, row[0], id, steps[-1].n_alive if steps else None))
+        steps.append(describe(name, row[0], id, before))
+        before = row[0]
     return steps
 
 
-def describe(name: str, row: Tensor, id: int, n_before: int | None, n_best: int = 5) -> Step:
-    p = row.double().softmax(dim=-1)
-    n_alive = int(row.isfinite().sum())
-    best = p.topk(min(n_best, n_alive))
-    pairs = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-    return Step(name, n_alive, 0 if n_before is None else n_before - n_alive, p[id].item(), pairs)
+def describe(name: str, row: Tensor, id: int, before: Tensor | None, n_best: int = 5) -> Step:
+    """What a stage made of the row (V,) `before` it."""
+    p, alive = row.double().softmax(dim=-1), row.isfinite()
+    gone = torch.zeros_like(p) if before is None else before.double().softmax(dim=-1).masked_fill(alive, 0.0)
+    n_gone = 0 if before is None else int((before.isfinite() & ~alive).sum())
+    return Step(name, int(alive.sum()), n_gone, _likely(gone, min(n_best, n_gone)), p[id].item(), _likely(p, n_best))
 
 
-def _ends(model: LanguageModel) -> set[int]:
+def _likely(p: Tensor, n: int) -> list[tuple[int, float]]:
+    best = p.topk(min(n, len(p)))
+    return [(id, value) for id, value in zip(best.indices.tolist(), best.values.tolist(), strict=True) if value > 0]
+
+
+def _checked_ids(tokenizer: Tokenizer, ids: Iterable[int]) -> frozenset[int]:
+    found = as_ids(ids)
+    for id in found:
+        if not 0 <= id < tokenizer.vocab_size:
+            raise ConfigError(f"there is no token {id}: this vocabulary has ids 0 to {tokenizer.vocab_size - 1}")
+    return found
+
+
+def _ends(model: LanguageModel) -> frozenset[int]:
     tokenizer = None if model.tokenizer is None else model.tokenizer.eos_id
-    return {id for id in (model.config.eos_id, tokenizer) if id is not None}
+    return frozenset(id for id in (model.config.eos_id, tokenizer) if id is not None)
 
 
 def n_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int:
     """How many tokens to make: as many as asked, or as fit."""
-    if max_new_tokens is not None and max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens={max_new_tokens} must be at least 1")
+    if max_new_tokens is not None:
+        check_whole("max_new_tokens", max_new_tokens, 1)
     context = getattr(model.config, "context", None)
     place = getattr(model, "positions", None)
     limit = None if place is None else place.limit  # positions that are formulas have none
@@ -312,7 +371,7 @@ def search(
     if tokenizer is None:
         raise InputError("this model has no tokenizer, so it can only be used with ids: headway.search.beam_search")
     rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
-    ends = _ends(model) | set(stop_token_ids)
+    ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)
     settings = {name: options.pop(name) for name in list(options) if name in FLAT}
     order = [name for name in PRESETS["default"] if name != "temperature"]
     pipe = make_pipeline(tokenizer, ends, order=order, **settings)
@@ -331,5 +390,5 @@ def search(
     return [[(_text(tokenizer, h, ends), h) for h in row] for row in found]
 
 
-def _text(tokenizer: Tokenizer, h: Hypothesis, ends: set[int]) -> str:
+def _text(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> str:
     return tokenizer.decode(h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens)

@@ -156,8 +156,10 @@ def test_generate_from_a_file_of_prompts(capsys, tmp_path):
 def test_generate_explains_and_streams(capsys):
     code, out, _ = run('generate runs/demo "The" --top-k 5 --explain --max-new-tokens 2 --seed 1', capsys)
     assert code == 0
-    assert out.count("top_k") == 2
-    assert "most likely after it" in out
+    assert out.count("top_k") == 3  # the settings, and two tokens
+    assert "removed: " in out
+    code, out, _ = run('generate runs/demo "The" --logprobs 2 --max-new-tokens 2 --seed 1', capsys)
+    assert out.count("ln p") == 2
     code, out, _ = run('generate runs/demo "The" --max-new-tokens 3 --seed 1 --stream --json --logprobs 2', capsys)
     lines = [json.loads(line) for line in out.splitlines()]
     assert len(lines) <= 3
@@ -167,10 +169,24 @@ def test_generate_explains_and_streams(capsys):
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
-        ("--top-p 2", 2, "top_p.p=2.0 must be a number from 0 to 1; 1 turns it off"),
+        ("--top-p 2", 2, "top_p=2.0 must be a number from 0 to 1; 1 turns it off"),
         ("--order topp", 2, "no sampler named 'topp'. Did you mean 'top_p'?"),
         ("--preset fast", 2, "no order preset named 'fast'"),
-        ("--dry-base 2", 2, "dry needs multiplier"),
+        ("--dry-base 2 --max-new-tokens 2", 0, "note: dry_base is set, but dry_multiplier is not"),
+        ("--num-beams 2 --stop x", 2, "ends at end tokens alone"),
+        ("--num-beams 2 -n 2", 2, "--n-best gives several"),
+        ("--num-beams 2 --explain", 2, "leave it out"),
+        ("--n-best 2", 2, "it belongs to --num-beams"),
+        ("--contrastive-k 2", 2, "it belongs to --contrastive-alpha"),
+        ("--num-beams 2 --early-stopping soon", 2, "true, false or never"),
+        ("--greedy --temperature 2", 2, "one of them"),
+        ("--order top_k --preset default", 2, "one of them"),
+        ("--min-keep 0", 2, "1 or more"),
+        ("--min-new-tokens 9 --max-new-tokens 3", 2, "9 is more than --max-new-tokens 3"),
+        ("--logit-bias 99999=1", 2, "there is no token 99999"),
+        ("--stop-token-id 99999", 2, "there is no token 99999"),
+        ("--dry-multiplier 1 --dry-breaker qzqzqz", 2, "no token contains"),
+        ("--max-new-tokens 90", 0, "go past the 64 it was trained with"),
         ("--mirostat 3", 2, "1 or 2"),
         ("--mirostat-tau 3", 2, "--mirostat 1 or --mirostat 2 turns it on"),
         ("--num-beams 2 --top-k 3", 2, "top_k with beam search"),
@@ -178,7 +194,7 @@ def test_generate_explains_and_streams(capsys):
         ("--logit-bias x", 2, "TOKEN=VALUE"),
         ("--stop ''", 2, "an empty string"),
         ("--prompts nowhere.txt", 2, "one of them"),
-        ("--mirostat 2 --top-k 3 --max-new-tokens 2", 0, "note: mirostat_v2 steers"),
+        ("--mirostat 2 --top-k 3 --max-new-tokens 2", 0, "warning: mirostat_v2 steers"),
         ("--temperature 0 --top-p 0.9 --max-new-tokens 2", 0, "note: temperature below"),
     ],
 )

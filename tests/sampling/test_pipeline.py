@@ -147,7 +147,6 @@ def test_histories_as_lists_and_as_a_padded_tensor():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"temperature": 0.0, "top_p": 0.9}, "means the best token: top_p"),
         ({"temperature": 0.5, "dynamic_temperature_low": 0.5, "dynamic_temperature_high": 1.5}, "scaled twice"),
         ({"mirostat_v2_tau": 3.0, "top_p": 0.9}, "steers what top_p caps"),
         ({"repetition_penalty": 1.3}, "above 1.2"),
@@ -156,6 +155,12 @@ def test_histories_as_lists_and_as_a_padded_tensor():
 )
 def test_settings_that_work_against_each_other_are_named(settings, said):
     assert any(said in warning for warning in Pipeline(preset="default", **settings).warnings)
+
+
+def test_what_has_no_effect_is_noted():
+    assert "means the best token: top_p" in Pipeline(preset="default", temperature=0.0, top_p=0.9).notes[0]
+    pipe = Pipeline(preset="default", dry_base=2.0, xtc_threshold=0.2, xtc_probability=0.5)
+    assert pipe.notes == ["dry_base is set, but dry_multiplier is not, which turns dry on"]
 
 
 def test_xtc_before_a_mass_filter_is_named_and_sane_settings_are_not():

@@ -149,33 +149,33 @@ def test_broken_rows_are_named(name, bad):
 
 
 WRONG = [
-    ({"stage": "top_k", "k": -1}, r"top_k.k=-1 must be a whole number of 0 or more; 0 turns it off"),
-    ({"stage": "top_k", "k": 2.5}, r"top_k.k=2.5 must be a whole number"),
-    ({"stage": "top_k"}, "top_k needs k"),
-    ({"stage": "top_p", "p": 1.1}, r"top_p.p=1.1 must be a number from 0 to 1; 1 turns it off"),
-    ({"stage": "top_p", "p": math.nan}, r"top_p.p=nan"),
+    ({"stage": "top_k", "k": -1}, r"top_k=-1 must be a whole number of 0 or more; 0 turns it off"),
+    ({"stage": "top_k", "k": 2.5}, r"top_k=2.5 must be a whole number"),
+    ({"stage": "mirostat_v2"}, "mirostat_v2 needs tau"),
+    ({"stage": "top_p", "p": 1.1}, r"top_p=1.1 must be a number from 0 to 1; 1 turns it off"),
+    ({"stage": "top_p", "p": math.nan}, r"top_p=nan"),
     ({"stage": "top_p", "q": 0.5}, r"top_p has no parameter 'q'. .*It has: p, min_keep"),
-    ({"stage": "min_p", "p": -0.1}, r"min_p.p=-0.1"),
-    ({"stage": "typical", "p": [0.5, 2]}, r"typical.p=2"),
-    ({"stage": "tail_free", "z": 2}, r"tail_free.z=2"),
-    ({"stage": "top_a", "a": 1.5}, r"top_a.a=1.5"),
-    ({"stage": "epsilon_cutoff", "epsilon": 1.0}, r"epsilon=1.0 must be a number from 0 to below 1"),
-    ({"stage": "eta_cutoff", "epsilon": 1.0}, r"epsilon=1.0"),
-    ({"stage": "top_n_sigma", "n": -1}, r"top_n_sigma.n=-1"),
+    ({"stage": "min_p", "p": -0.1}, r"min_p=-0.1"),
+    ({"stage": "typical", "p": [0.5, 2]}, r"typical=2"),
+    ({"stage": "tail_free", "z": 2}, r"tail_free=2"),
+    ({"stage": "top_a", "a": 1.5}, r"top_a=1.5"),
+    ({"stage": "epsilon_cutoff", "epsilon": 1.0}, r"epsilon_cutoff=1.0 must be a number from 0 to below 1"),
+    ({"stage": "eta_cutoff", "epsilon": 1.0}, r"eta_cutoff=1.0"),
+    ({"stage": "top_n_sigma", "n": -1}, r"top_n_sigma=-1"),
     ({"stage": "top_n_sigma", "n": 1, "min_keep": 0}, r"min_keep=0"),
-    ({"stage": "xtc", "probability": 0.5, "threshold": 0}, r"xtc.threshold=0 must be a number above 0 to 1"),
-    ({"stage": "xtc", "probability": 1.5}, r"xtc.probability=1.5"),
+    ({"stage": "xtc", "probability": 0.5, "threshold": 0}, r"xtc_threshold=0 must be a number above 0 to 1"),
+    ({"stage": "xtc", "probability": 1.5}, r"xtc_probability=1.5"),
     ({"stage": "temperature", "temperature": -1}, r"temperature=-1"),
-    ({"stage": "temperature", "temperature": math.inf}, r"temperature=inf"),
+    ({"stage": "temperature", "temperature": math.inf}, r"temperature=inf must be finite, a number of 0 or more"),
     ({"stage": "temperature", "temperature": "hot"}, r"temperature='hot'"),
     ({"stage": "temperature", "temperature": True}, r"temperature=True"),
     ({"stage": "dynamic_temperature", "low": 1.5, "high": 0.5}, r"low=1.5 is above high=0.5"),
     ({"stage": "quadratic", "factor": 0.5, "curve": 3.1}, r"curve=3.1 must be a number from 1 to 3"),
     ({"stage": "quadratic", "factor": -0.5}, r"factor=-0.5"),
-    ({"stage": "repetition_penalty", "penalty": 0}, r"penalty=0 must be a number above 0"),
+    ({"stage": "repetition_penalty", "penalty": 0}, r"repetition_penalty=0 must be a number above 0"),
     ({"stage": "repetition_penalty", "penalty": 1.1, "scope": "prompt"}, r"scope='prompt' must be 'all'"),
     ({"stage": "repetition_penalty", "penalty": 1.1, "window": -1}, r"window=-1"),
-    ({"stage": "frequency_penalty", "penalty": math.inf}, r"penalty=inf must be a number"),
+    ({"stage": "frequency_penalty", "penalty": math.inf}, r"frequency_penalty=inf must be finite, a number"),
     ({"stage": "dry", "multiplier": 1, "base": 0.9}, r"base=0.9"),
     ({"stage": "dry", "multiplier": 1, "allowed_length": 0}, r"allowed_length=0"),
     ({"stage": "dry", "multiplier": 1, "breakers": [-1]}, r"breakers=\[-1\] must be token ids"),
@@ -183,7 +183,7 @@ WRONG = [
     ({"stage": "logit_bias", "bias": {3: math.nan}}, r"gives token 3 the value nan"),
     ({"stage": "logit_bias", "bias": {-3: 1.0}}, r"names token -3"),
     ({"stage": "logit_bias", "bias": [1, 2]}, r"must be {token id: value}"),
-    ({"stage": "no_repeat_ngram", "n": -1}, r"no_repeat_ngram.n=-1"),
+    ({"stage": "no_repeat_ngram", "n": -1}, r"no_repeat_ngram=-1"),
     ({"stage": "mirostat_v2", "tau": 0}, r"tau=0 must be a number above 0"),
     ({"stage": "mirostat_v1", "tau": 3, "m": 1}, r"m=1"),
     ({"stage": "topp", "p": 0.5}, r"no sampler named 'topp'. Did you mean 'top_p'\?"),
@@ -195,6 +195,12 @@ WRONG = [
 def test_wrong_settings_are_refused_when_the_pipeline_is_built(stage, said):
     with pytest.raises(ConfigError, match=said):
         Pipeline([stage])
+
+
+def test_parameters_left_out_are_off():
+    for name in SAMPLERS:
+        if not name.startswith("mirostat"):
+            assert torch.equal(Pipeline([{"stage": name}]).apply(LECTURE, history=[[0, 1, 0]]), LECTURE)
 
 
 def test_a_bias_outside_the_vocabulary_is_refused_when_it_is_known():
@@ -314,3 +320,92 @@ def test_half_precision_is_widened_first():
 def test_far_tokens_stay_finite_under_the_parabola():
     found = Pipeline([{"stage": "quadratic", "factor": 1.0, "curve": 3.0}]).apply(torch.tensor([[0.0, -1e30]]))
     assert found.isfinite().all()
+
+
+def test_reshaping_makes_no_equals_of_what_differs():
+    """In float32 these would become equal, and the lower id would win."""
+    for stage in ({"stage": "quadratic", "factor": 0.2}, {"stage": "dynamic_temperature", "low": 1.7, "high": 1.9}):
+        pipe = Pipeline([stage, {"stage": "top_k", "k": 1}])
+        assert pipe.apply(torch.tensor([[4.0, 4.001]])).isfinite().tolist() == [[False, True]]
+    close = torch.tensor([[1.0, 1.0 + 2**-23, 1.0 + 2**-22]])
+    for heat in (0.3, 1.7, 3.0, 77.0):
+        pipe = Pipeline([{"stage": "temperature", "temperature": heat}, {"stage": "top_p", "p": 0.0}])
+        assert pipe.apply(close).isfinite().tolist() == [[False, False, True]]
+
+
+def test_typical_ranks_what_underflows_before_what_is_gone():
+    pipe = Pipeline([{"stage": "typical", "p": 0.5, "min_keep": 2}])
+    assert pipe.apply(torch.tensor([[-math.inf, 0.0, -2000.0]])).isfinite().tolist() == [[False, True, True]]
+    assert pipe.apply(torch.tensor([[0.0, -2000.0, -1000.0]])).isfinite().tolist() == [[True, False, True]]
+
+
+@pytest.mark.parametrize("mu", range(1, 12))
+def test_mirostat_v1_keeps_two_to_the_mu_of_a_flat_row(mu):
+    kept = Pipeline([{"stage": "mirostat_v1", "tau": 3.0}]).apply(torch.zeros(1, 5000), mu=float(mu))
+    assert kept.isfinite().sum() == 2**mu
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_extreme_parameters_never_make_nan_or_infinity(name):
+    huge = {
+        "temperature": {"temperature": 1e39}, "frequency_penalty": {"penalty": 1e39},
+        "presence_penalty": {"penalty": -1e39}, "repetition_penalty": {"penalty": 1e-50},
+        "logit_bias": {"bias": {0: 1e39}}, "quadratic": {"factor": 1e308, "curve": 2},
+        "dry": {"multiplier": 1e308, "base": 1e9}, "dynamic_temperature": {"low": 0, "high": 1e300},
+        "top_n_sigma": {"n": 1e308}, "mirostat_v1": {"tau": 1e300}, "mirostat_v2": {"tau": 1e300},
+    }  # fmt: skip
+    if name not in huge:
+        pytest.skip("its parameters have an upper end")
+    logits = torch.tensor([[1.0, -math.inf, -3e38, 5.0, 3e38]])
+    found = Pipeline([{"stage": name, **huge[name]}]).apply(logits, history=[[0, 3, 0, 3, 0]])
+    assert not found.isnan().any()
+    assert (found < math.inf).all()
+    assert found[0, 1] == -math.inf
+    assert found.isfinite().any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_rows_are_no_trouble(name):
+    stage = cases.settings(random.Random(1), name, 20)
+    assert Pipeline([stage]).apply(torch.zeros(0, 20), uniforms=[], mu=[]).shape == (0, 20)
+    with pytest.raises(InputError, match="no columns"):
+        Pipeline([stage]).apply(torch.zeros(2, 0), uniforms=0.5)
+
+
+def test_numbers_and_rows_from_elsewhere():
+    numpy = pytest.importorskip("numpy")
+    logits = numpy.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    for k in (numpy.int64(2), torch.tensor(2), [2, 2], torch.tensor([[2], [2]]), numpy.array([2, 2]), 2.0):
+        assert Pipeline([{"stage": "top_k", "k": k}]).apply(logits).isfinite().sum() == 4
+    for ids in ([0], {0}, (0,), 0, torch.tensor([0]), numpy.array([0]), torch.tensor(0)):
+        pipe = Pipeline([{"stage": "min_new_tokens", "min_new": 1, "eos_ids": ids}])
+        assert pipe.apply(logits).isfinite().tolist() == [[False, True, True]] * 2
+    assert Pipeline([{"stage": "logit_bias", "bias": {"1": 2}}]).apply(logits)[0].tolist() == [3.0, 4.0, 1.0]
+    assert SAMPLERS["top_k"](logits, 1).isfinite().sum() == 2
+    lengths = ([[0, 1], [2, 0]], [2, 1])
+    pipe = Pipeline([{"stage": "presence_penalty", "penalty": 1.0}])
+    for history in (
+        lengths,
+        (numpy.array(lengths[0]), numpy.array(lengths[1])),
+        (torch.tensor(lengths[0]), lengths[1]),
+    ):
+        assert pipe.apply(logits, history=history).tolist() == [[2.0, 1.0, 1.0], [1.0, 2.0, 2.0]]
+    with pytest.raises(InputError, match="from 0 to that many"):
+        pipe.apply(logits, history=(torch.zeros(2, 3).long(), torch.tensor([4, 0])))
+    for bad in (None, 1.5, "a", [[None]]):
+        with pytest.raises(ConfigError):
+            Pipeline([{"stage": "dry", "multiplier": 1.0, "breakers": bad}])
+        with pytest.raises(ConfigError):
+            Pipeline([{"stage": "logit_bias", "bias": bad}])
+    for bad in (10**19, 10**400):
+        with pytest.raises(ConfigError, match="digits"):
+            Pipeline([{"stage": "top_k", "k": bad}])
+    for bad in (["top_k"], {"stage": "top_k", "k": 1}, [{"stage": [1]}]):
+        with pytest.raises(ConfigError):
+            Pipeline(bad)
+
+
+def test_the_input_is_never_the_output():
+    for stages in ([], [{"stage": "top_k", "k": 0}]):
+        logits = torch.randn(2, 5)
+        assert Pipeline(stages).apply(logits) is not logits

@@ -207,3 +207,45 @@ def test_a_hypothesis_reads_well():
     assert isinstance(h, Hypothesis)
     assert len(h.tokens) == 3
     assert not h.ended
+
+
+def test_sums_are_kept_in_float64():
+    """Three steps of −20,000 and a thousandth."""
+
+    class Two(Table):
+        def after(self, tokens):
+            return [0.0, -20000.0, -20000.001]
+
+    banned = [{"stage": "logit_bias", "bias": {0: -math.inf}}]
+    [found] = beam_search(Two(3, 0), [0], num_beams=3, n_best=3, max_new_tokens=3, length_penalty=0.0, pipeline=banned)
+    assert [h.log_prob for h in found] == pytest.approx([-60000.0, -60000.001, -60000.001], abs=1e-7)
+
+
+def test_ids_and_numbers_from_elsewhere():
+    model = Table(7, 1)
+    expected = beam_search(model, [0, 1], num_beams=3, max_new_tokens=6, eos_ids=[3, 4])
+    for ids in ((3, 4), {3, 4}, torch.tensor([3, 4])):
+        assert beam_search(model, torch.tensor([0, 1]), num_beams=3, max_new_tokens=6, eos_ids=ids) == expected
+    assert beam_search(model, [0, 1], num_beams=3, max_new_tokens=6, eos_ids=3, early_stopping=1) == beam_search(
+        model, [[0, 1]], num_beams=3, max_new_tokens=6, eos_ids=[3], early_stopping=True
+    )
+    for alpha in (1e4, -1e4):
+        assert beam_search(model, [0, 1], num_beams=2, max_new_tokens=4, length_penalty=alpha)
+    with pytest.raises(InputError, match="token ids, not text"):
+        beam_search(model, "the", max_new_tokens=3)
+
+
+def test_a_setting_per_prompt_goes_with_its_beams():
+    model = Table(6, 5)
+    penalties = [{"stage": "repetition_penalty", "penalty": [1.1, 3.0]}]
+    together = beam_search(model, [[0, 1], [2, 3]], num_beams=3, max_new_tokens=5, pipeline=penalties, n_best=3)
+    for i, (prompt, penalty) in enumerate((([0, 1], 1.1), ([2, 3], 3.0))):
+        alone = [{"stage": "repetition_penalty", "penalty": penalty}]
+        assert beam_search(model, prompt, num_beams=3, max_new_tokens=5, pipeline=alone, n_best=3)[0] == together[i]
+
+
+def test_stages_that_are_off_do_no_harm():
+    off = [{"stage": "top_k", "k": 0}, {"stage": "temperature", "temperature": 1}]
+    assert beam_search(Table(5, 1), [0], max_new_tokens=3, pipeline=off) == beam_search(
+        Table(5, 1), [0], max_new_tokens=3
+    )

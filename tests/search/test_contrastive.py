@@ -66,3 +66,11 @@ def test_penalties_act():
     [h] = contrastive_search(model, [1, 2, 3], max_new_tokens=10, pipeline=[{"stage": "no_repeat_ngram", "n": 1}])
     assert len(set(h.tokens)) == 10
     assert h.tokens[0] == plain.tokens[0] or plain.tokens[0] in (1, 2, 3)
+
+
+def test_an_unlikely_candidate_is_still_a_candidate():
+    """Its probability underflows; only what was removed is out of the question."""
+    logits, candidates = torch.tensor([1e4, 0.0]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert contrastive_pick(logits, candidates, torch.tensor([[1.0, 0.0]]), k=2, alpha=0.6) == 1
+    removed = torch.tensor([1e4, -torch.inf])
+    assert contrastive_pick(removed, candidates, torch.tensor([[1.0, 0.0]]), k=2, alpha=0.6) == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Device, Dtype, Json, print_json, unescaped
+from headway.cli.options import Device, Dtype, Json, print_json, say, unescaped
 
 if TYPE_CHECKING:
     from headway.generation import Token
@@ -29,7 +29,10 @@ def generate(
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Tokens to write, at least 1. Default: 256, or what the context allows.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text. Default: a new one.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="The same seed gives the same text; any whole number. Default: a new one, shown at the end."),
+    ] = None,
     n: Annotated[int, typer.Option("-n", help="Texts per prompt, at least 1; text i draws from seed + i.")] = 1,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help=r"End before this text (\n: a line end); may be repeated.")
@@ -56,12 +59,12 @@ def generate(
         float | None, typer.Option(help="Temperature where it is not, low or more. Off: 1, with low 1.")
     ] = None,
     dynamic_temperature_exponent: Annotated[
-        float | None, typer.Option(help="How entropy becomes temperature, 0 or more; 1: in proportion.")
+        float | None, typer.Option(help="How entropy becomes temperature, 0 or more. Default: 1, in proportion.")
     ] = None,
     quadratic_factor: Annotated[
         float | None, typer.Option(help="Strength of the smoothing parabola, 0 or more. Off: 0. Usual: 0.2.")
     ] = None,
-    quadratic_curve: Annotated[float | None, typer.Option(help="1 (a parabola) to 3 (a cubic).")] = None,
+    quadratic_curve: Annotated[float | None, typer.Option(help="1 (a parabola) to 3 (a cubic). Default: 1.")] = None,
     # ── filters ──
     top_k: Annotated[int | None, typer.Option(help="Keep the k best, 0 or more. Off: 0. Usual: 40.")] = None,
     top_p: Annotated[
@@ -96,7 +99,8 @@ def generate(
         float | None, typer.Option(help="The same, sinking with entropy, 0 to below 1. Off: 0. Usual: 0.002.")
     ] = None,
     xtc_probability: Annotated[
-        float | None, typer.Option(help="How often to exclude top choices, 0 to 1. Off: 0. Usual: 0.5.")
+        float | None,
+        typer.Option(help="How often to exclude top choices (never line or text ends), 0 to 1. Off: 0. Usual: 0.5."),
     ] = None,
     xtc_threshold: Annotated[
         float | None,
@@ -156,26 +160,33 @@ def generate(
     min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many tokens, 0 or more. Off: 0.")] = None,
     # ── order ──
     preset: Annotated[
-        str, typer.Option(help="Order of the stages: default (temperature last) or temperature_first.")
-    ] = "default",
+        str | None, typer.Option(help="Order of the stages: default (temperature last) or temperature_first.")
+    ] = None,
     order: Annotated[
-        str | None, typer.Option(help="Your own order: names with commas, such as top_k,temperature.")
+        str | None,
+        typer.Option(help="Your own order: names with commas, such as top_k,temperature; what is not named is off."),
     ] = None,
     # ── search instead of sampling ──
     num_beams: Annotated[
         int | None, typer.Option(help="Beam search with so many beams, 1 or more; with --n-best texts. Off: not given.")
     ] = None,
-    n_best: Annotated[int, typer.Option(help="Texts of a beam search, 1 to --num-beams.")] = 1,
-    length_penalty: Annotated[float, typer.Option(help="Beam search: above 0 favours long texts. Off: 0.")] = 1.0,
+    n_best: Annotated[int | None, typer.Option(help="Texts of a beam search, 1 to --num-beams. Default: 1.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Beam search: any number; above 0 favours long texts. Off: 0. Default: 1.")
+    ] = None,
+    length_norm: Annotated[str | None, typer.Option(help="Beam search: power (default) or gnmt.")] = None,
+    early_stopping: Annotated[str | None, typer.Option(help="Beam search: true, false (default) or never.")] = None,
     contrastive_alpha: Annotated[
         float | None,
         typer.Option(help="Contrastive search: weight of being different, 0 to 1. Off: not given. Usual: 0.6."),
     ] = None,
-    contrastive_k: Annotated[int, typer.Option(help="Its candidates per token, 1 or more.")] = 4,
+    contrastive_k: Annotated[int | None, typer.Option(help="Its candidates, 1 or more. Default: 4.")] = None,
     # ── output ──
     logprobs: Annotated[
         int | None,
-        typer.Option(help="Also ln p of each token and of the so many most likely ones, 0 or more (with --json)."),
+        typer.Option(
+            help="Also ln p of each token and of so many most likely ones, 0 to the vocabulary. Off: not given."
+        ),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show for each token what every stage removed, and p before and after.")
@@ -199,7 +210,8 @@ def generate(
       headway generate runs/demo "The" --num-beams 4 --max-new-tokens 10 --json
       headway generate --list-samplers
     """
-    settings = {name: value for name, value in locals().items() if name in _SETTINGS and value is not None}
+    given = locals()
+    settings = {name: given[name] for name in _SETTINGS if given[name] is not None}
     if list_samplers:
         _list_samplers(json)
         return
@@ -207,16 +219,15 @@ def generate(
         raise typer.BadParameter("a model directory, or a run such as runs/demo", param_hint="MODEL")
     if n < 1:
         raise typer.BadParameter(f"{n} texts: at least 1", param_hint="-n")
-    if prompt and prompts is not None:
-        raise typer.BadParameter("a prompt and a file of prompts: one of them", param_hint="--prompts")
-    given = _read_prompts(prompt, prompts)
+    searched = _searched(given)
+    _check_together(given, searched)
+    texts = _read_prompts(prompt, prompts)
 
     import headway
-    from headway.errors import ConfigError
+    from headway.generation import make_pipeline
 
     loaded: Any = headway.load(model, device=device, dtype=dtype)
     tokenizer = loaded.tokenizer
-    seed = secrets.randbits(32) if seed is None else seed
     settings |= _mirostat(mirostat, mirostat_tau, mirostat_eta, mirostat_m)
     if dry_breakers:
         settings["dry_breakers"] = [unescaped(text) for text in dry_breakers]
@@ -224,31 +235,30 @@ def generate(
         settings["logit_bias"] = [_bias(tokenizer, text) for text in logit_bias]
     if min_keep is not None:
         settings |= _min_keep(settings, min_keep)
-    if num_beams is not None or contrastive_alpha is not None:
-        searched = {"num_beams": num_beams, "n_best": n_best, "length_penalty": length_penalty}
-        if num_beams is None:
-            searched = {"alpha": contrastive_alpha, "k": contrastive_k}
-        elif contrastive_alpha is not None:
-            raise ConfigError("--num-beams and --contrastive-alpha: one of the two searches")
-        _search(loaded, model, given, searched, max_new_tokens, stop_token_ids or [], settings, json)
+    _note_length(loaded, texts, max_new_tokens)
+    if searched:
+        _search(loaded, model, texts, searched, max_new_tokens, stop_token_ids or [], settings, json)
         return
-    rows = [text for text in given for _ in range(n)]
+    rows = [text for text in texts for _ in range(n)]
+    base = secrets.randbits(32) if seed is None else seed
+    names = None if order is None else [name.strip() for name in order.split(",")]
+    ends = {id for id in (loaded.config.eos_id, tokenizer.eos_id, *(stop_token_ids or [])) if id is not None}
     heat = 0.0 if greedy else temperature
-    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": heat, "preset": preset}
-    options |= {"order": None if order is None else [name.strip() for name in order.split(",")], "seed": seed}
-    options |= {"stop": [unescaped(text) for text in stop or []], "stop_token_ids": stop_token_ids or []}
-    options |= {"include_stop": include_stop, "logprobs": logprobs, "explain": explain, "batch_size": batch_size}
-    _warn(loaded, options, settings)
+    pipe: Any = make_pipeline(tokenizer, ends, preset or "default", names, temperature=heat, **settings)
+    say(pipe)
+    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": [unescaped(text) for text in stop or []]}
+    options |= {"stop_token_ids": stop_token_ids or [], "include_stop": include_stop, "logprobs": logprobs}
+    options |= {"explain": explain, "batch_size": batch_size, "seed": base}
     started = time.monotonic()
-    tokens = headway.generate(loaded, rows, **options, **settings)
+    tokens = headway.generate(loaded, rows, pipeline=pipe, **options)
     if json and stream:
         for token in tokens:
-            print_json(_as_json(token, tokenizer))
+            print_json({"prompt": token.row // n, **_as_json(token, tokenizer), "seed": base + token.row})
             sys.stdout.flush()
     elif json:
-        _print_json(tokens, tokenizer, model, given, rows, n, seed, heat, settings, options, started)
-    elif explain:
-        _print_explained(tokens, tokenizer, rows)
+        _print_json(tokens, tokenizer, model, rows, base, pipe, options, started)
+    elif explain or logprobs is not None:
+        _print_explained(tokens, tokenizer, rows, pipe)
     elif len(rows) == 1:
         print(rows[0], end="", flush=True)
         for token in tokens:
@@ -258,6 +268,8 @@ def generate(
             print("(the end of what fits; --max-new-tokens sets how much to write)", file=sys.stderr)
     else:
         _print_texts(tokens, rows, stream)
+    if seed is None and not json and not greedy and (heat is None or heat > 0):
+        print(f"(seed {base})", file=sys.stderr)
 
 
 # Settings that go to the samplers under their own names.
@@ -268,6 +280,70 @@ _SETTINGS = {
     "frequency_penalty", "frequency_window", "frequency_scope", "presence_penalty", "presence_window", "presence_scope",
     "dry_multiplier", "dry_base", "dry_allowed_length", "dry_window", "no_repeat_ngram", "min_new_tokens",
 }  # fmt: skip
+
+
+def _searched(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a search, if one was asked for."""
+    of_beams = {name: given[name] for name in ("n_best", "length_penalty", "length_norm", "early_stopping")}
+    of_beams = {name: value for name, value in of_beams.items() if value is not None}
+    if given["num_beams"] is None and of_beams:
+        raise typer.BadParameter("it belongs to --num-beams", param_hint=f"--{next(iter(of_beams)).replace('_', '-')}")
+    if given["contrastive_alpha"] is None and given["contrastive_k"] is not None:
+        raise typer.BadParameter("it belongs to --contrastive-alpha", param_hint="--contrastive-k")
+    if given["num_beams"] is not None:
+        if given["contrastive_alpha"] is not None:
+            raise typer.BadParameter("--num-beams and --contrastive-alpha: one of the two searches")
+        if "early_stopping" in of_beams:
+            known = {"true": True, "false": False, "never": "never"}
+            if of_beams["early_stopping"].lower() not in known:
+                raise typer.BadParameter("true, false or never", param_hint="--early-stopping")
+            of_beams["early_stopping"] = known[of_beams["early_stopping"].lower()]
+        return {"num_beams": given["num_beams"], **of_beams}
+    if given["contrastive_alpha"] is not None:
+        return {"alpha": given["contrastive_alpha"], "k": given["contrastive_k"] or 4}
+    return {}
+
+
+def _check_together(given: dict[str, Any], searched: dict[str, Any]) -> None:
+    """Flags that contradict each other, or would be ignored."""
+    unused = (
+        "temperature",
+        "greedy",
+        "explain",
+        "logprobs",
+        "stream",
+        "stop",
+        "include_stop",
+        "order",
+        "preset",
+        "seed",
+    )
+    for name in unused if searched else ():
+        if given[name] not in (None, False, []):
+            why = "a search draws nothing and ends at end tokens alone (--stop-token-id)"
+            raise typer.BadParameter(f"{why}: leave it out", param_hint=f"--{name.replace('_', '-')}")
+    if searched and given["n"] != 1:
+        raise typer.BadParameter("a search gives the same text every time; --n-best gives several", param_hint="-n")
+    if given["greedy"] and given["temperature"]:
+        raise typer.BadParameter("always the best token, or a temperature: one of them", param_hint="--greedy")
+    if given["order"] is not None and given["preset"] is not None:
+        raise typer.BadParameter("an order of your own, or a preset: one of them", param_hint="--order")
+    if given["prompt"] and given["prompts"] is not None:
+        raise typer.BadParameter("a prompt and a file of prompts: one of them", param_hint="--prompts")
+    if given["min_keep"] is not None and given["min_keep"] < 1:
+        raise typer.BadParameter(f"{given['min_keep']}: 1 or more", param_hint="--min-keep")
+    least, most = given["min_new_tokens"] or 0, given["max_new_tokens"]
+    if most is not None and least > most:
+        raise typer.BadParameter(f"{least} is more than --max-new-tokens {most}", param_hint="--min-new-tokens")
+
+
+def _note_length(loaded: Any, texts: list[str], max_new_tokens: int | None) -> None:
+    context = getattr(loaded.config, "context", None)
+    longest = max(len(loaded.tokenizer.prompt(text)) for text in texts)
+    if context is not None and longest + (max_new_tokens or 1) > context:
+        print(
+            f"note: {longest} + {max_new_tokens or 1} tokens go past the {context} it was trained with", file=sys.stderr
+        )
 
 
 def _read_prompts(prompt: str, prompts: str | None) -> list[str]:
@@ -333,15 +409,6 @@ def _bias(tokenizer: "Tokenizer", text: str) -> tuple[int, float]:
     return ids[0], offset
 
 
-def _warn(loaded: Any, options: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Settings that work against each other, before the first token."""
-    from headway.generation import make_pipeline
-
-    given = {name: options[name] for name in ("preset", "order", "temperature")}
-    for warning in make_pipeline(loaded.tokenizer, set(), **given, **settings).warnings:
-        print(f"note: {warning}", file=sys.stderr)
-
-
 def _print_texts(tokens: "Iterator[Token]", rows: list[str], stream: bool) -> None:
     texts, n_done = [""] * len(rows), 0
 
@@ -380,17 +447,12 @@ def _print_json(
     tokens: "Iterator[Token]",
     tokenizer: "Tokenizer",
     model: str,
-    given: list[str],
     rows: list[str],
-    n: int,
     seed: int,
-    heat: float | None,
-    settings: dict[str, Any],
+    pipe: Any,
     options: dict[str, Any],
     started: float,
 ) -> None:
-    from headway.generation import DEFAULT_TEMPERATURE
-
     written: list[list[Token]] = [[] for _ in rows]
     for token in tokens:
         written[token.row].append(token)
@@ -404,34 +466,47 @@ def _print_json(
         if options["logprobs"] is not None or options["explain"]:
             text["tokens"] = [_as_json(token, tokenizer) for token in row]
         texts.append(text)
+    said = {name: options[name] for name in ("seed", "max_new_tokens", "stop", "stop_token_ids", "include_stop")}
+    speed = sum(map(len, written)) / seconds
     print_json(
-        {
-            "model": model,
-            "prompt": given[0] if len(given) == 1 else None,
-            "seed": seed,
-            "temperature": DEFAULT_TEMPERATURE if heat is None else heat,
-            "settings": settings,
-            "texts": texts,
-            "seconds": seconds,
-            "tokens_per_second": sum(map(len, written)) / seconds,
-        }
+        {"model": model, **said, "stages": pipe.stages, "texts": texts, "seconds": seconds, "tokens_per_second": speed}
     )
 
 
-def _print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", rows: list[str]) -> None:
-    counts = [0] * len(rows)
+def _print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", rows: list[str], pipe: Any) -> None:
+    def spelled(pairs: list[tuple[int, float]]) -> str:
+        return "  ".join(f"{tokenizer.decode([id])!r} {p:.3f}" for id, p in pairs)
+
+    shown = {"breakers", "protected", "eos_ids"}
+    for stage in pipe.stages:
+        values = ", ".join(f"{k} {v}" for k, v in stage.items() if k != "stage" and k not in shown)
+        print(f"{stage['stage']}: {values}")
+    print()
+    counts, texts = [0] * len(rows), list(rows)
     for token in tokens:
         counts[token.row] += 1
-        steps = token.steps or []
+        texts[token.row] += token.text
         which = f"text {token.row + 1}, " if len(rows) > 1 else ""
-        first, last = steps[0].p, steps[-1].p
-        print(f"{which}token {counts[token.row]}: {tokenizer.decode([token.id])!r}   p {first:.4f} → {last:.4f}")
-        print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}   most likely after it")
-        for step in steps:
-            best = "  ".join(f"{tokenizer.decode([id])!r} {p:.3f}" for id, p in step.best)
-            removed = "" if step.stage == "model" else f"{step.n_removed}"
-            print(f"    {step.stage:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {best}")
-        print(flush=True)
+        title = f"{which}token {counts[token.row]}: {tokenizer.decode([token.id])!r}"
+        if token.logprob is not None:
+            title += f"   ln p {token.logprob:.4f}   most likely: {spelled(token.top or [])}"
+        if token.steps:
+            print(f"{title}   p {token.steps[0].p:.4f} → {token.steps[-1].p:.4f}")
+            print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}")
+            for step in token.steps:
+                removed = "" if step.stage == "model" else f"{step.n_removed}"
+                print(f"    {step.stage:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {spelled(step.best)}")
+                if step.removed:
+                    print(f"    {'':20} {'':>7} {'':>8} {'':>8}   removed: {spelled(step.removed)}{_more(step)}")
+            print(flush=True)
+        else:
+            print(title, flush=True)
+    for text in texts:
+        print(f"── text ──\n{text}")
+
+
+def _more(step: Any) -> str:
+    return f"  and {step.n_removed - len(step.removed)} more" if step.n_removed > len(step.removed) else ""
 
 
 def _search(
@@ -449,16 +524,19 @@ def _search(
     started = time.monotonic()
     found = search(loaded, given, max_new_tokens=max_new_tokens, stop_token_ids=stop_token_ids, **searched, **settings)
     if json:
-        texts = [
-            {"prompt": prompt, "texts": [{"text": text, **h._asdict()} for text, h in row]}
-            for prompt, row in zip(given, found, strict=True)
-        ]
-        print_json({"model": model, "search": searched, "prompts": texts, "seconds": time.monotonic() - started})
+        texts = []
+        for prompt, row in zip(given, found, strict=True):
+            for rank, (text, h) in enumerate(row, start=1):
+                ended = "stop" if h.ended else "length"
+                said = {"ids": h.tokens, "finish": ended, "rank": rank, "score": h.score, "log_prob": h.log_prob}
+                texts.append({"prompt": prompt, "text": text, **said})
+        print_json({"model": model, "search": searched, "texts": texts, "seconds": time.monotonic() - started})
         return
-    for prompt, row in zip(given, found, strict=True):
+    is_one = len(given) == 1 and len(found[0]) == 1
+    for i, (prompt, row) in enumerate(zip(given, found, strict=True), start=1):
         for rank, (text, h) in enumerate(row, start=1):
-            label = f"── {rank}, score {h.score:.4f} ──\n" if len(row) > 1 or len(given) > 1 else ""
-            print(f"{label}{prompt}{text}")
+            which = f"{i}.{rank}" if len(given) > 1 else f"{rank}"
+            print(f"{prompt}{text}" if is_one else f"── {which}, score {h.score:.4f} ──\n{prompt}{text}\n")
 
 
 def _list_samplers(json: bool) -> None:
@@ -490,4 +568,4 @@ def _list_samplers(json: bool) -> None:
                 continue
             off = "" if kind.off is None else f"; off: {kind.off:g}"
             usual = f"; usual: {kind.usual}" if kind.usual else ""
-            print(f"{'':20}   {parameter}: {kind.help} ({kind.range}{off}{usual})")
+            print(f"{'':20}   {flags[name, parameter]}: {kind.help} ({kind.range}{off}{usual})")

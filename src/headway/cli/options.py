@@ -51,3 +51,10 @@ def program() -> str:
     if shutil.which("headway") or not os.path.basename(script).startswith("headway"):
         return "headway"
     return os.path.relpath(script)
+
+
+def say(pipe: Any) -> None:
+    """What a pipeline of samplers has to say about itself."""
+    for label, lines in (("note", pipe.notes), ("warning", pipe.warnings)):
+        for line in lines:
+            print(f"{label}: {line}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """headway show"""
 
-import sys
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from json import loads
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headway.cli.options import Json, print_json
+from headway.cli.options import Json, print_json, say
 
 app = typer.Typer(help="Pictures.", no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -55,15 +55,17 @@ def sampling(
     prompt: Annotated[str, typer.Argument(help="The text whose next token is looked at.")] = "",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A sampler's setting: top_k=20, dry_multiplier=0.8, …; may be repeated."),
+        typer.Option(
+            "--set", help="A setting: top_k=20, logit_bias=[[5,-2]], …; may be repeated. All are off at first."
+        ),
     ] = None,
     order: Annotated[
         str | None, typer.Option(help="Your own order: names with commas, such as top_k,temperature.")
     ] = None,
     preset: Annotated[str, typer.Option(help="Order of the stages: default or temperature_first.")] = "default",
-    logits: Annotated[str, typer.Option(help="Without a model: numbers with commas, -inf for a removed token.")] = (
-        "2,1,1,0,-1,-3"
-    ),
+    logits: Annotated[
+        str | None, typer.Option(help="Without a model: numbers with commas, -inf: removed. Default: 2,1,1,0,-1,-3.")
+    ] = None,
     top: Annotated[int, typer.Option(help="How many tokens to show, at least 1.")] = 12,
     seed: Annotated[int, typer.Option(help="For xtc, which tosses a coin.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
@@ -89,9 +91,11 @@ def sampling(
     empty: list[list[int]] = [[]]
     names = None if order is None else [name.strip() for name in order.split(",")]
     if model is None:
-        pipe = Pipeline(preset=preset, order=names, **given)
-        row, history = torch.tensor([_logits(logits)]), empty
+        pipe: Any = Pipeline(preset=None if names else preset, order=names, **given)
+        row, history = torch.tensor([_logits(logits or "2,1,1,0,-1,-3")]), empty
     else:
+        if logits is not None:
+            raise typer.BadParameter("a model has logits of its own: one of the two", param_hint="--logits")
         loaded: Any = headway.load(model)
         tokenizer = loaded.tokenizer
         history = [tokenizer.prompt(prompt)]
@@ -101,8 +105,7 @@ def sampling(
         given.setdefault("temperature", 1.0)
         pipe = make_pipeline(tokenizer, ends, preset, names, **given)
         spell = lambda id: tokenizer.decode([id])  # noqa: E731
-    for warning in pipe.warnings:
-        print(f"note: {warning}", file=sys.stderr)
+    say(pipe)
     shown = passage(
         row[0], pipe, spell=spell, top=top, history=history, n_prompt=[len(history[0])], state=pipe.start(1, seed)
     )
@@ -129,6 +132,9 @@ def _setting(text: str) -> tuple[str, object]:
 
 def _logits(text: str) -> list[float]:
     try:
-        return [float(number) for number in text.split(",")]
+        found = [float(number) for number in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r}: numbers with commas, such as 2,1,0,-inf", param_hint="--logits") from None
+        found = []
+    if not any(math.isfinite(x) for x in found) or any(math.isnan(x) or x == math.inf for x in found):
+        raise typer.BadParameter(f"{text!r}: numbers with commas, such as 2,1,0,-inf", param_hint="--logits")
+    return found

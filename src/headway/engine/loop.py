@@ -124,13 +124,14 @@ class Loop:
     def _shrink(self) -> None:
         slots = [slot for slot, row in enumerate(self.rows) if row in self.live]
         limit = SHRINK_AT if self._graph is None else SHRINK_GRAPH_AT
-        if len(slots) > limit * len(self.rows) or not slots or isinstance(self.pipe, Rows) or self.pipe.n_rows:
+        if len(slots) > limit * len(self.rows) or not slots:
             return
         index = torch.tensor(slots, device=self.device)
         assert self.state is not None
         self.state = self.state.reorder(index)
         self.history, self.sampler = self.history.reorder(index), self.sampler.reorder(index)
         self._last, self.rows = self._last[index], [self.rows[slot] for slot in slots]
+        self.pipe = self.pipe.select(slots)
         self._graph = None
 
 

@@ -53,6 +53,7 @@ def _under(mass: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
 
 def as_rows(logits: Tensor) -> Tensor:
     """(B, V) in float32 or wider."""
+    logits = torch.as_tensor(logits)
     if logits.dim() != 2 or not logits.is_floating_point():
         raise InputError(
             f"logits of shape {tuple(logits.shape)} and type {logits.dtype}: one row of numbers per text, (B, V)"
@@ -62,6 +63,8 @@ def as_rows(logits: Tensor) -> Tensor:
 
 def check_rows(logits: Tensor) -> None:
     """Numbers or −inf, at least one number a row. On a GPU nobody looks: that would stall it at every token."""
+    if logits.shape[0] and not logits.shape[1]:
+        raise InputError("the logits have no columns: a vocabulary of at least one token")
     if logits.device.type != "cpu" or not logits.numel():
         return
     best = logits.amax(dim=-1)  # NaN if there is one, +inf if there is one, −inf if there is nothing else

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
-from headway.sampling.distribution import alive
+from headway.sampling.distribution import alive, narrowed
 from headway.sampling.history import History
 from headway.sampling.reshape import best_alone
 
@@ -17,7 +17,7 @@ def logit_bias(l: Tensor, bias: tuple[Tensor, Tensor]) -> Tensor:
     real = ids >= 0
     offset = torch.zeros(ids.shape[0], l.shape[1] + 1, dtype=torch.float64, device=l.device)
     offset.scatter_(1, torch.where(real, ids, l.shape[1]), torch.where(real, values, 0.0))
-    return _survive(l, (l + offset[:, :-1]).to(l.dtype))
+    return _survive(l, narrowed(l.double() + offset[:, :-1], l.dtype))
 
 
 def no_repeat_ngram(l: Tensor, n: Tensor, *, history: History, most: int) -> Tensor:

@@ -16,6 +16,14 @@ def widened(l: Tensor) -> Tensor:
     return l.float() if is_slow or l.device.type == "mps" else l.double()
 
 
+def narrowed(l: Tensor, dtype: torch.dtype) -> Tensor:
+    """In this type; what is alive stays finite."""
+    if l.dtype == dtype:
+        return l
+    limit = torch.finfo(dtype)
+    return torch.where(alive(l), l.clamp(limit.min, limit.max), l).to(dtype)
+
+
 def probabilities(l: Tensor) -> Tensor:
     return widened(l).softmax(dim=-1)
 

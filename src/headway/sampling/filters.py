@@ -135,7 +135,8 @@ def mirostat_v1(
     factor = torch.where(near, -math.log(max(ln_v, 1e-300)), (safe / -torch.expm1(-safe * ln_v)).log())
     steep = torch.where(s < 1e-3, 1.0, s)
     ln_k = torch.where(s < 1e-3, mu * ln_2, (factor + mu * ln_2) / steep)
-    k = ln_k.clamp(0.0, 40.0).exp().floor().long().clamp(min=1)
+    exact = torch.where(s < 1e-3, torch.exp2(mu.clamp(max=57.0)), ln_k.clamp(0.0, 40.0).exp())  # 2^mu, not 2^mu − ε
+    k = exact.floor().long().clamp(min=1)
     return torch.where(n == 1, l, keep(l, _first(l, torch.minimum(k, n))))
 
 
@@ -148,7 +149,7 @@ def mirostat_v2(l: Tensor, tau: Tensor, eta: Tensor, *, mu: Tensor) -> Tensor:
 def _first(l: Tensor, count: Tensor) -> Tensor:
     """True for the first `count` (B or 1, 1) of the ranking."""
     if l.device.type == "cpu":
-        order = ranked(l, int(count.max()))
+        order = ranked(l, int(count.max()) if count.numel() else 0)
         kept = torch.arange(order.shape[1]) < count
         return torch.zeros_like(l, dtype=torch.bool).scatter_(1, order, kept.expand_as(order))
     return shortest_prefix(l, torch.ones_like(l), count, 1)

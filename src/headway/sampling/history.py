@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ class History:
 
     @staticmethod
     def of(
-        history: "History | Sequence[Sequence[int]] | tuple[Tensor, Tensor] | Tensor | None",
+        history: Any,  # a History, lists of ids, (ids, lengths), a tensor, or None
         n_prompt: Sequence[int] | Tensor | int | None,
         n_rows: int,
         device: torch.device,
@@ -29,12 +30,19 @@ class History:
             return history
         if history is None:
             history = [[]] * n_rows
-        if isinstance(history, Tensor):
-            history = (history, torch.full((history.shape[0],), history.shape[-1]))
-        if isinstance(history, tuple) and len(history) == 2 and isinstance(history[0], Tensor):
-            ids, lengths = history[0], torch.as_tensor(history[1])
+        if hasattr(history, "shape"):  # a tensor or an array: every row as long as it is
+            history = (torch.as_tensor(history), [history.shape[-1]] * history.shape[0])
+        if isinstance(history, tuple) and len(history) == 2 and torch.as_tensor(history[0]).dim() == 2:
+            ids, lengths = torch.as_tensor(history[0]), torch.as_tensor(history[1])
+            is_outside = lengths.device.type == "cpu" and bool(((lengths < 0) | (lengths > ids.shape[1])).any())
+            if is_outside:
+                raise InputError(
+                    f"lengths {lengths.tolist()} for histories of {ids.shape[1]} places: from 0 to that many"
+                )
         else:
-            rows = [torch.as_tensor(row, dtype=torch.long).reshape(-1) for row in history]
+            rows = [torch.as_tensor(row, dtype=torch.long) for row in history]
+            if any(row.dim() != 1 for row in rows):
+                raise InputError("a history is a list of token ids per row, or (ids, lengths), right-padded")
             lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
             ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) if rows else torch.zeros(0, 0).long()
         if ids.dim() != 2 or ids.shape[0] != n_rows or lengths.shape != (n_rows,):

@@ -5,7 +5,7 @@ sets of tokens (1, M) or (B, M) filled up with −1.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, suggest
+
+MOST = 2.0**62  # of a whole number; floats end far above
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,18 @@ class Number:
 
     def check(self, where: str, value: Any) -> Any:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and isinstance(value, int) and abs(value) > MOST:
+            raise ConfigError(
+                f"{where}={str(value)[:12]}… has {len(str(value))} digits: {self.range} that a machine can hold"
+            )
         if is_number and self.is_whole:
             is_number = float(value).is_integer()
         fits = is_number and math.isfinite(value)
         fits = fits and (self.low < value if self.low_open else self.low <= value)
         if not (fits and (value < self.high if self.high_open else value <= self.high)):
             off = "" if self.off is None else f"; {self.off:g} turns it off"
-            raise ConfigError(f"{where}={value!r} must be {self.range}{off}")
+            finite = "finite, " if is_number and not math.isfinite(value) else ""
+            raise ConfigError(f"{where}={value!r} must be {finite}{self.range}{off}")
         return int(value) if self.is_whole else float(value)
 
     def is_per_row(self, value: Any) -> bool:
@@ -97,7 +104,7 @@ class Tokens:
     usual: str = ""
 
     def check(self, where: str, value: Any) -> tuple[int, ...]:
-        ids = tuple(value.tolist() if isinstance(value, Tensor) else value)
+        ids = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, Iterable) else (value,)
         if not all(isinstance(id, int) and not isinstance(id, bool) and id >= 0 for id in ids):
             raise ConfigError(f"{where}={value!r} must be token ids: whole numbers of 0 or more")
         return tuple(sorted(set(ids)))
@@ -120,7 +127,7 @@ class Bias:
     usual: str = ""
 
     def check(self, where: str, value: Any) -> tuple[tuple[int, float], ...]:
-        pairs = list(value.items() if isinstance(value, Mapping) else value)
+        pairs = list(value.items() if isinstance(value, Mapping) else value if isinstance(value, Iterable) else [value])
         found: dict[int, float] = {}
         for pair in pairs:
             try:
@@ -153,6 +160,42 @@ class Bias:
 
 Parameter = Number | Scope | Tokens | Bias
 
+# A stage's strength has the stage's name, except where the stage has several parameters of equal rank.
+OWN_NAME = {
+    "logit_bias": "bias",
+    "no_repeat_ngram": "n",
+    "min_new_tokens": "min_new",
+    "repetition_penalty": "penalty",
+    "frequency_penalty": "penalty",
+    "presence_penalty": "penalty",
+    "top_n_sigma": "n",
+    "top_k": "k",
+    "typical": "p",
+    "tail_free": "z",
+    "top_a": "a",
+    "eta_cutoff": "epsilon",
+    "epsilon_cutoff": "epsilon",
+    "top_p": "p",
+    "min_p": "p",
+    "temperature": "temperature",
+}
+
+
+def flat_name(stage: str, parameter: str) -> str:
+    """`top_k` for top_k's k, `dry_multiplier` for dry's multiplier, `repetition_window` for a penalty's window."""
+    if OWN_NAME.get(stage) == parameter:
+        return stage
+    return f"{stage.removesuffix('_penalty')}_{parameter}"
+
+
+def plain(value: Any) -> Any:
+    """Tensors, arrays and numbers of numpy as Python has them."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        value = [v.tolist() if hasattr(v, "tolist") else v for v in value]
+    return value
+
 
 def read(stage: str, parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of a stage, checked: for each parameter a list of one, or of one per row."""
@@ -162,15 +205,16 @@ def read(stage: str, parameters: Mapping[str, Parameter], given: Mapping[str, An
             raise ConfigError(f"{stage} has no parameter {name!r}.{suggest(name, parameters)} It has: {known}")
     values = {}
     for name, parameter in parameters.items():
-        if name not in given and parameter.default is None:
+        default = parameter.off if parameter.default is None else parameter.default
+        if name not in given and default is None:
             raise ConfigError(f"{stage} needs {name}: {parameter.help} ({parameter.range})")
-        value = given.get(name, parameter.default)
-        if isinstance(value, Tensor) and not isinstance(parameter, Tokens):
-            value = value.tolist()
+        value = plain(given.get(name, default))
+        if isinstance(parameter, Number) and isinstance(value, list):
+            value = [v[0] if isinstance(v, list) and len(v) == 1 else v for v in value]  # a column (B, 1)
         rows = list(value) if parameter.is_per_row(value) else [value]
         if not rows:
-            raise ConfigError(f"{stage}.{name} is an empty list: one value, or one per row")
-        values[name] = [parameter.check(f"{stage}.{name}", row) for row in rows]
+            raise ConfigError(f"{flat_name(stage, name)} is an empty list: one value, or one per row")
+        values[name] = [parameter.check(flat_name(stage, name), row) for row in rows]
     lengths = {name: len(rows) for name, rows in values.items() if len(rows) > 1}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{name} {n}" for name, n in lengths.items())

@@ -1,10 +1,12 @@
 """Penalties: tokens already said become less likely. Rows l (B, V), columns (B, 1), history as `History` has it."""
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from headway.sampling.distribution import narrowed
 from headway.sampling.history import History
 
 
@@ -20,10 +22,9 @@ def repetition_penalty(
     if not history.ids.shape[1]:
         return l
     ids, real = _seen(l, history, window, scope)
-    theta = penalty.to(l.dtype)
-    there = l.gather(1, ids)
-    scaled = torch.where(there < 0, there * theta, there / theta)
-    return l.scatter(1, ids, torch.where(real.any(dim=-1, keepdim=True), scaled, there))
+    there = l.gather(1, ids).double()
+    scaled = torch.where(there < 0, there * penalty, there / penalty)
+    return _placed(l, ids, torch.where(real.any(dim=-1, keepdim=True), scaled, there))
 
 
 def frequency_penalty(
@@ -35,7 +36,7 @@ def frequency_penalty(
     history: History,
 ) -> Tensor:
     """l − penalty · (how often the token was said)."""
-    return l - penalty.to(l.dtype) * _counts(l, history, window, scope)
+    return _less(l, history, window, scope, lambda count: penalty * count)
 
 
 def presence_penalty(
@@ -47,7 +48,7 @@ def presence_penalty(
     history: History,
 ) -> Tensor:
     """l − penalty, once, for every token said."""
-    return l - penalty.to(l.dtype) * _counts(l, history, window, scope).clamp(max=1)
+    return _less(l, history, window, scope, lambda count: penalty * count.clamp(max=1))
 
 
 def _seen(l: Tensor, history: History, window: Tensor, scope: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,12 +58,17 @@ def _seen(l: Tensor, history: History, window: Tensor, scope: Tensor) -> tuple[T
     return torch.where(real, history.ids, one).clamp(0, l.shape[1] - 1), real
 
 
-def _counts(l: Tensor, history: History, window: Tensor, scope: Tensor) -> Tensor:
-    """(B, V): how often each token is in a scope."""
+def _less(l: Tensor, history: History, window: Tensor, scope: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    """The row with `loss(how often it is there)` taken from each token of a scope."""
     if not history.ids.shape[1]:
-        return torch.zeros_like(l)
+        return l
     ids, real = _seen(l, history, window, scope)
-    return torch.zeros_like(l).scatter_add_(1, ids, real.to(l.dtype))
+    counts = torch.zeros_like(l).scatter_add_(1, ids, real.to(l.dtype)).gather(1, ids)
+    return _placed(l, ids, l.gather(1, ids).double() - loss(counts.double()))
+
+
+def _placed(l: Tensor, ids: Tensor, values: Tensor) -> Tensor:
+    return l.scatter(1, ids, narrowed(values, l.dtype))
 
 
 def dry(
@@ -81,8 +87,8 @@ def dry(
         return l
     longest = repeats(history, window, breakers, l.shape[1])
     excess = ((longest - allowed_length) * base.log()).clamp(max=60).exp()
-    loss = torch.where((longest > 0) & (longest >= allowed_length), multiplier * excess, 0.0)
-    return l - loss.to(l.dtype)
+    counts = (longest > 0) & (longest >= allowed_length)
+    return torch.where(counts, narrowed(l.double() - multiplier * excess, l.dtype), l)
 
 
 def repeats(history: History, window: Tensor, breakers: Tensor, vocab_size: int) -> Tensor:

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError, suggest
 from headway.sampling.choose import GREEDY_BELOW, as_rows, check_rows, draw
-from headway.sampling.distribution import probabilities
+from headway.sampling.distribution import narrowed, probabilities
 from headway.sampling.history import History
+from headway.sampling.parameters import flat_name
 from headway.sampling.randomness import TOKEN, XTC, seeds, uniform
 from headway.sampling.ranking import ranked
 from headway.sampling.settings import FLAT
@@ -58,21 +59,27 @@ class Pipeline:
         order: Sequence[str] | None = None,
         **settings: Any,
     ):
+        if isinstance(stages, Mapping) or not all(isinstance(stage, Mapping) for stage in stages or []):
+            raise ConfigError(
+                f'stages {stages!r}: a list of {{"stage": "top_k", "k": 40}}, or settings such as top_k=40'
+            )
         given = [dict(stage) for stage in stages or []]
         for stage in given:
             if "stage" not in stage:
                 raise ConfigError(f'a stage without a name: {stage!r}; each is {{"stage": "top_k", "k": 40}}')
         given += _from_settings(settings)
+        alone = _without_strength(settings)
         calls = [Call.of(stage.pop("stage"), stage) for stage in given]
         names = [call.name for call in calls]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f"{repeated[0]} appears twice: a stage may appear once")
         self._take(_sorted(calls, preset, order))
+        self.notes += alone
 
     def _take(self, calls: list[Call]) -> None:
         _check_order(calls)
         self.calls, self.n_rows = calls, _count_rows(calls)
-        self.warnings = _warnings(calls)
+        self.notes, self.warnings = _notes(calls), _warnings(calls)
         self._plan = _plan([call for call in calls if not call.is_off])
 
     @classmethod
@@ -82,10 +89,11 @@ class Pipeline:
         return made
 
     @classmethod
-    def for_rows(cls, pipelines: Sequence["Pipeline"]) -> "Pipeline | Rows":
+    def for_rows(cls, pipelines: Sequence[Any]) -> "Pipeline | Rows":
         """One pipeline for a batch whose rows have each their own, of different stages even."""
         if not pipelines:
             raise ConfigError("no pipeline: one for each row")
+        pipelines = [pipe if isinstance(pipe, Pipeline) else Pipeline(pipe) for pipe in pipelines]
         for order in (None, *PRESETS.values()):
             names = [call.name for call in pipelines[0].calls] if order is None else order
             if all(_is_in_order(pipe, names) for pipe in pipelines):
@@ -113,6 +121,10 @@ class Pipeline:
         best = Call.of("temperature", {"temperature": 0.0})
         return self._of([*self.only("constraint", "penalty").calls, best])
 
+    def select(self, rows: Sequence[int]) -> "Pipeline":
+        """The same for some rows of a batch, in this order."""
+        return self if self.n_rows is None else self._of([call.select(rows) for call in self.calls])
+
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:
         """The state of a new batch: row i draws from `seed + i`, or from the i-th of several seeds."""
         seed_column = seeds(n_rows, seed, device)
@@ -138,7 +150,10 @@ class Pipeline:
         """
         rows = as_rows(logits)
         kept, ids = self._run(rows, self._around(rows, history, n_prompt, uniforms, mu, state))
-        return kept if ids is None else _whole(kept, ids, rows.shape[1])
+        kept = narrowed(kept, rows.dtype)
+        if ids is not None:
+            return _whole(kept, ids, rows.shape[1])
+        return kept.clone() if kept is logits else kept
 
     def draw(
         self,
@@ -189,7 +204,7 @@ class Pipeline:
         for call in self.calls:
             if not call.is_off:
                 rows = call(rows, around)
-                yield call.name, rows
+                yield call.name, narrowed(rows, logits.dtype) if logits.dtype == torch.float32 else rows
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,7 +276,14 @@ class Rows:
     def __init__(self, pipelines: Sequence[Pipeline]):
         self.pipelines = list(pipelines)
         self.n_rows = len(pipelines)
+        self.notes = list(dict.fromkeys(note for pipe in pipelines for note in pipe.notes))
         self.warnings = list(dict.fromkeys(warning for pipe in pipelines for warning in pipe.warnings))
+
+    def select(self, rows: Sequence[int]) -> "Pipeline | Rows":
+        return Pipeline.for_rows([self.pipelines[i] for i in rows])
+
+    def greedy(self) -> "Pipeline | Rows":
+        return Pipeline.for_rows([pipe.greedy() for pipe in self.pipelines])
 
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:
         column = seeds(n_rows, seed, device)
@@ -396,15 +418,34 @@ def _from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(stages.values())
 
 
+def _without_strength(settings: Mapping[str, Any]) -> list[str]:
+    """Settings of a stage that nothing turns on."""
+    given = [name for name, value in settings.items() if value is not None]
+    found = []
+    for name in given:
+        stage, parameter = FLAT.get(name, (name, ""))
+        strengths = [p for p, kind in SAMPLERS[stage].parameters.items() if kind.default is None]
+        flat = [flat_name(stage, p) for p in strengths]
+        if parameter not in strengths and name in FLAT and flat and not set(flat) & set(given):
+            found.append(f"{name} is set, but {flat[0]} is not, which turns {stage} on")
+    return found
+
+
+def _notes(calls: list[Call]) -> list[str]:
+    """Settings without effect."""
+    on = {call.name: call for call in calls if not call.is_off}
+    filters = [name for name, call in on.items() if call.stage.group == "filter"]
+    if "temperature" in on and max(on["temperature"].values["temperature"]) < GREEDY_BELOW and filters:
+        return [f"temperature below {GREEDY_BELOW:g} means the best token: {', '.join(filters)} will not matter"]
+    return []
+
+
 def _warnings(calls: list[Call]) -> list[str]:
     """Settings that work against each other."""
     on = {call.name: call for call in calls if not call.is_off}
     place = {name: i for i, name in enumerate(on)}
     found = []
-    heats = on["temperature"].values["temperature"] if "temperature" in on else []
     filters = [name for name, call in on.items() if call.stage.group == "filter"]
-    if heats and max(heats) < GREEDY_BELOW and filters:
-        found.append(f"temperature below {GREEDY_BELOW:g} means the best token: {', '.join(filters)} will not matter")
     if "temperature" in on and "dynamic_temperature" in on:
         found.append("temperature and dynamic_temperature are both on: logits are scaled twice")
     steering = [name for name in ("mirostat_v1", "mirostat_v2") if name in on]

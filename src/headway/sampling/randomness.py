@@ -23,8 +23,9 @@ def seeds(n_rows: int, seed: int | Sequence[int] | None, device: torch.device | 
     """(B,): the numbers given, `seed + row` for one number, or new ones for none."""
     if seed is None:
         seed = secrets.randbits(62)
-    values = [seed + row for row in range(n_rows)] if isinstance(seed, int) else list(seed)
-    return torch.tensor([_signed(value) for value in values], dtype=torch.long, device=device)
+    given = seed.tolist() if hasattr(seed, "tolist") else seed
+    values = [given + row for row in range(n_rows)] if isinstance(given, int) else list(given)
+    return torch.tensor([_signed(int(value)) for value in values], dtype=torch.long, device=device)
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -1,10 +1,14 @@
-"""Stages that change logits and keep every token. Rows l (B, V); parameters are numbers or columns (B, 1)."""
+"""Stages that change logits and keep every token. Rows l (B, V); parameters are columns (B, 1).
+
+Results are float64 where that costs little: two logits that differ must not become equal by being divided. The pipeline
+gives them back in the type they came in.
+"""
 
 import torch
 from torch import Tensor
 
 from headway.sampling.choose import GREEDY_BELOW
-from headway.sampling.distribution import alive, entropy, probabilities
+from headway.sampling.distribution import alive, entropy, probabilities, widened
 
 
 def temperature(l: Tensor, temperature: Tensor, *, is_warm: bool = False) -> Tensor:
@@ -12,10 +16,11 @@ def temperature(l: Tensor, temperature: Tensor, *, is_warm: bool = False) -> Ten
 
     Below `GREEDY_BELOW` the best token stays, alone and as it is; `is_warm`: no row is that cold.
     """
+    wide = widened(l)
     if is_warm:
-        return l / temperature.to(l.dtype)
+        return wide / temperature.to(wide.dtype)
     is_cold = temperature < GREEDY_BELOW
-    return torch.where(is_cold, best_alone(l), l / torch.where(is_cold, 1.0, temperature).to(l.dtype))
+    return torch.where(is_cold, best_alone(wide), wide / torch.where(is_cold, 1.0, temperature).to(wide.dtype))
 
 
 def best_alone(l: Tensor) -> Tensor:
@@ -27,14 +32,15 @@ def dynamic_temperature(l: Tensor, low: Tensor, high: Tensor, exponent: Tensor) 
     """A temperature between `low` and `high`, by how undecided the row is: r = H / ln n, of the n tokens alive."""
     n = alive(l).sum(dim=-1, keepdim=True)
     r = (entropy(probabilities(l)) / n.double().log()).clamp(0, 1)  # 0/0 for one token: left alone below
-    return torch.where(n == 1, l, temperature(l, low + (high - low) * r.nan_to_num(0.0) ** exponent))
+    heated = temperature(l, low + (high - low) * r.nan_to_num(0.0) ** exponent)
+    return torch.where(n == 1, widened(l), heated)
 
 
 def quadratic(l: Tensor, factor: Tensor, curve: Tensor) -> Tensor:
     """A parabola through the best logit M, bent into a cubic by `curve`: near the top differences shrink, far from it
     they grow.  l ← M − f (3 − c)/2 d² + f (c − 1)/2 d³, d = l − M."""
-    M = l.amax(dim=-1, keepdim=True).double()
-    d = torch.where(alive(l), l.double() - M, 0.0)
-    bent = M - factor * (3 - curve) / 2 * d**2 + factor * (curve - 1) / 2 * d**3
-    bent = bent.clamp(min=torch.finfo(l.dtype).min).to(l.dtype)  # far below, but still there
-    return torch.where(alive(l), bent, l)
+    wide = l.double()
+    M = wide.amax(dim=-1, keepdim=True)
+    d = torch.where(alive(l), wide - M, 0.0).clamp(min=-1e100)  # its cube is finite
+    loss = factor * (d * d * ((3 - curve) / 2 - (curve - 1) / 2 * d))
+    return torch.where(alive(l), (M - loss).clamp(min=torch.finfo(torch.float64).min), wide)  # far below, but there

@@ -4,7 +4,7 @@ The functions are in reshape.py, penalties.py, constraints.py and filters.py; he
 parameters with their ranges, its off value, and what of the row's surroundings it looks at.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,17 +40,18 @@ class Stage:
     def __call__(
         self,
         logits: Tensor,
-        *,
+        *values: Any,
         history: Any = None,
         n_prompt: Any = None,
-        uniform: Any = None,
+        uniforms: Any = None,
         mu: Any = None,
         **given: Any,
     ) -> Tensor:
         from headway.sampling.pipeline import Pipeline
 
+        given = {**dict(zip(self.parameters, values, strict=False)), **given}
         pipe = Pipeline([{"stage": self.name, **given}])
-        return pipe.apply(logits, history=history, n_prompt=n_prompt, uniforms=uniform, mu=mu)
+        return pipe.apply(logits, history=history, n_prompt=n_prompt, uniforms=uniforms, mu=mu)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Call:
 
     @staticmethod
     def of(name: str, given: Mapping[str, Any]) -> "Call":
-        if name not in SAMPLERS:
+        if not isinstance(name, str) or name not in SAMPLERS:
             raise ConfigError(
                 f"no sampler named {name!r}.{suggest(str(name), SAMPLERS)} "
                 f"`headway generate --list-samplers` shows them all."
@@ -106,6 +107,12 @@ class Call:
     def is_off(self) -> bool:
         return self.on is not None and not any(self.on)
 
+    def select(self, rows: Sequence[int]) -> "Call":
+        """The same for some rows, in this order."""
+        values = {name: [some[i] for i in rows] if len(some) > 1 else some for name, some in self.values.items()}
+        on = [self.on[i] for i in rows] if self.on is not None and len(self.on) > 1 else self.on
+        return Call(self.stage, values, None if on is None or all(on) else on)
+
     def row(self, i: int) -> dict[str, Any]:
         return {name: rows[i if len(rows) > 1 else 0] for name, rows in self.values.items()}
 
@@ -122,7 +129,7 @@ class Call:
         if "min_keep" in self.values and len(self.values["min_keep"]) == 1:
             parameters["min_keep"] = self.values["min_keep"][0]  # nearly always 1: then there is nothing to do
         after = self.stage.function(l, **parameters, **extra)
-        return after if self.on is None else torch.where(columns["on"], after, l)
+        return after if self.on is None else torch.where(columns["on"], after, l.to(after.dtype))
 
     def on_device(self, device: torch.device) -> dict[str, Any]:
         """The columns of all parameters, and of the rows it is `on` for where these are not all."""

@@ -7,7 +7,7 @@ finished ones, the best B others live on. Of one text there are never two beams,
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,12 +18,17 @@ from headway.models.base import LanguageModel, evaluating
 from headway.sampling import Pipeline
 from headway.sampling.choose import check_rows
 from headway.sampling.ranking import ranked
-from headway.search.prompts import Prompts, advance, as_lists, check_whole, read, stages
+from headway.search.prompts import Prompts, advance, as_ids, as_lists, check_whole, is_number, read, stages
 
 NORMS: dict[str, Callable[[int, float], float]] = {
-    "power": lambda length, alpha: length**alpha,
-    "gnmt": lambda length, alpha: ((5 + length) / 6) ** alpha,  # Wu et al. 2016, eq. 14
+    "power": lambda length, alpha: _power(length, alpha),
+    "gnmt": lambda length, alpha: _power((5 + length) / 6, alpha),  # Wu et al. 2016, eq. 14
 }
+
+
+def _power(base: float, alpha: float) -> float:
+    """Short of overflow."""
+    return math.exp(min(max(alpha * math.log(base), -700.0), 700.0)) if abs(alpha) > 100 else base**alpha
 
 
 class Hypothesis(NamedTuple):
@@ -45,7 +50,7 @@ def beam_search(
     *,
     num_beams: int = 5,
     max_new_tokens: int,
-    eos_ids: Sequence[int] = (),
+    eos_ids: Iterable[int] | int = (),
     length_penalty: float = 1.0,
     length_norm: str = "power",
     early_stopping: bool | Literal["never"] = False,
@@ -64,18 +69,25 @@ def beam_search(
     check_whole("num_beams", num_beams, 1)
     check_whole("max_new_tokens", max_new_tokens, 1)
     check_whole("n_best", n_best, 1, num_beams)
-    if length_norm not in NORMS:
+    if not isinstance(length_norm, str) or length_norm not in NORMS:
         raise ConfigError(f"length_norm={length_norm!r} must be one of {', '.join(NORMS)}")
-    if not isinstance(length_penalty, int | float) or not math.isfinite(length_penalty):
+    if not is_number(length_penalty):
         raise ConfigError(f"length_penalty={length_penalty!r} must be a number; 0 is none")
-    if early_stopping not in (True, False, "never"):
+    num_beams, max_new_tokens, n_best = int(num_beams), int(max_new_tokens), int(n_best)
+    if (isinstance(early_stopping, str) and early_stopping != "never") or early_stopping not in (True, False, "never"):
         raise ConfigError(f"early_stopping={early_stopping!r} must be True, False or 'never'")
     pipe, prompts = stages(pipeline, "beam search"), as_lists(prompt)
-    rules = _Rules(num_beams, max_new_tokens, frozenset(eos_ids), length_penalty, NORMS[length_norm], early_stopping)
+    early = early_stopping if isinstance(early_stopping, str) else bool(early_stopping)
+    rules = _Rules(num_beams, max_new_tokens, as_ids(eos_ids), float(length_penalty), NORMS[length_norm], early)
     is_ragged = len({len(row) for row in prompts}) > 1
-    groups = [[row] for row in prompts] if is_ragged and not isinstance(model, LanguageModel) else [prompts]
     with evaluating(model), torch.inference_mode():
-        found = [done for group in groups for done in _search(model, group, rules, pipe, state, vocab_size)]
+        if is_ragged and not isinstance(model, LanguageModel):  # which takes rows of one length only
+            found = []
+            for i, row in enumerate(prompts):
+                own = None if state is None else state.reorder(torch.tensor([i]))
+                found += _search(model, [row], rules, pipe.select([i]), own, vocab_size)
+        else:
+            found = _search(model, prompts, rules, pipe, state, vocab_size)
     return [done[:n_best] for done in found]
 
 
@@ -154,13 +166,13 @@ def _candidates(
     flat = [(row, beam) for row, some in beams.items() for beam in some]
     if pipe.calls:
         history = [prompts[row] + beam.tokens for row, beam in flat]
-        log_p = pipe.apply(log_p, history=history, n_prompt=[len(prompts[row]) for row, _ in flat])
+        each = pipe.select([row for row, _ in flat])
+        log_p = each.apply(log_p, history=history, n_prompt=[len(prompts[row]) for row, _ in flat])
     V = log_p.shape[1]
     n = min(rules.n_candidates, V * max(map(len, beams.values())))
     best = ranked(log_p, min(n, V))  # the best of each beam hold the best of all
-    value = (
-        log_p.gather(1, best) + torch.tensor([beam.value for _, beam in flat], device=log_p.device)[:, None].double()
-    )
+    totals = [beam.value for _, beam in flat]
+    value = log_p.gather(1, best) + torch.tensor(totals, dtype=torch.float64, device=log_p.device)[:, None]
     values, tokens = value.tolist(), best.tolist()
     found: dict[int, list[tuple[float, _Beam, int]]] = {}
     for row, beam in flat:

@@ -6,7 +6,7 @@ over the k most likely tokens v, h_v the last hidden state after appending v, h_
 step of k rows per token, and says the same every time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,9 @@ from headway.sampling import Pipeline
 from headway.sampling.choose import as_rows, check_rows
 from headway.sampling.ranking import ranked
 from headway.search.beam import Hypothesis
-from headway.search.prompts import Prompts, as_lists, check_whole, stages
+from headway.search.prompts import Prompts, as_ids, as_lists, check_whole, is_number, stages
+
+EQUAL = 1e-12  # scores that differ by rounding alone are equal
 
 
 def contrastive_pick(
@@ -27,7 +29,8 @@ def contrastive_pick(
 ) -> int:
     """One choice: logits (V,), the states of the k best tokens in ranking order (k, D) and of the text (T, D)."""
     _check(k, alpha)
-    row = as_rows(logits.reshape(1, -1))
+    candidate_hidden, context_hidden = torch.as_tensor(candidate_hidden), torch.as_tensor(context_hidden)
+    row = as_rows(torch.as_tensor(logits).reshape(1, -1))
     check_rows(row)
     n = min(k, row.shape[1], candidate_hidden.shape[0])
     best = ranked(row, n)
@@ -43,7 +46,7 @@ def contrastive_search(
     k: int = 4,
     alpha: float = 0.6,
     max_new_tokens: int,
-    eos_ids: Sequence[int] = (),
+    eos_ids: Iterable[int] | int = (),
     pipeline: Pipeline | Sequence[Mapping[str, Any]] | None = None,
     state: Any = None,
     vocab_size: int | None = None,
@@ -51,7 +54,7 @@ def contrastive_search(
     """The continuation of each row of the prompt. `log_prob` is the model's, `score` the sum of what was compared."""
     _check(k, alpha)
     check_whole("max_new_tokens", max_new_tokens, 1)
-    pipe, prompts, ends = stages(pipeline, "contrastive search"), as_lists(prompt), set(eos_ids)
+    pipe, prompts, ends = stages(pipeline, "contrastive search"), as_lists(prompt), as_ids(eos_ids)
     if not hasattr(model, "advance"):
         raise InputError(
             f"a {type(model).__name__} has no hidden states, and contrastive search compares them: use a neural model, "
@@ -67,7 +70,7 @@ def _search(
     k: int,
     alpha: float,
     longest: int,
-    ends: set[int],
+    ends: frozenset[int],
     pipe: Pipeline,
     state: Any,
     vocab_size: int | None,
@@ -87,7 +90,7 @@ def _search(
     for step in range(1, longest + 1):
         rows_ = as_rows(logits[:, :vocab_size])
         history = [prompts[row] + written[row].tokens for row in live]
-        processed = pipe.apply(rows_, history=history, n_prompt=[len(prompts[row]) for row in live])
+        processed = pipe.select(live).apply(rows_, history=history, n_prompt=[len(prompts[row]) for row in live])
         best = ranked(processed, min(k, processed.shape[1]))  # (B, k)
         each = torch.arange(len(live), device=best.device).repeat_interleave(best.shape[1])
         hidden, expanded = model.advance(best.reshape(-1, 1), state.reorder(each))
@@ -131,9 +134,9 @@ def _scores(
     cosine = _unit(candidates) @ context.mT  # (B, k, T)
     alike = cosine.masked_fill(~mask[:, None], -torch.inf).amax(dim=-1) if mask.shape[1] else torch.zeros_like(p)
     score = (1 - alpha) * p - alpha * alike
-    score = score.masked_fill(p == 0, -torch.inf)  # fewer than k tokens were alive
+    score = score.masked_fill(~row.gather(1, best).isfinite(), -torch.inf)  # fewer than k tokens were alive
     top = score.amax(dim=-1, keepdim=True)
-    return (score == top).int().argmax(dim=-1), top[:, 0]
+    return (score >= top - EQUAL).int().argmax(dim=-1), top[:, 0]
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -144,5 +147,5 @@ def _unit(x: Tensor) -> Tensor:
 
 def _check(k: int, alpha: float) -> None:
     check_whole("k", k, 1)
-    if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+    if not is_number(alpha) or not 0 <= alpha <= 1:
         raise ConfigError(f"alpha={alpha!r} must be a number from 0 (greedy) to 1")

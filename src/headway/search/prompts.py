@@ -1,5 +1,6 @@
 """What both searches do first: read the prompts, and check which stages may act on the way."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,15 +10,19 @@ from torch import Tensor
 from headway.errors import ConfigError, InputError
 from headway.models.base import LanguageModel
 from headway.sampling import Pipeline
+from headway.sampling.parameters import plain
 
 Prompts = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
 
 def as_lists(prompt: Prompts) -> list[list[int]]:
     """A row or rows of token ids, as lists."""
-    rows: list[Any] = (
-        prompt.tolist() if isinstance(prompt, Tensor) else [p if isinstance(p, int) else list(p) for p in prompt]
-    )
+    if isinstance(prompt, str) or not (hasattr(prompt, "tolist") or isinstance(prompt, Sequence)):
+        raise InputError(
+            f"prompt {prompt!r}: token ids, not text; a tokenizer makes them: model.tokenizer.prompt(text)"
+        )
+    found = plain(prompt)
+    rows: list[Any] = [row if isinstance(row, int) else list(row) for row in found]
     rows = [rows] if rows and all(isinstance(row, int) for row in rows) else rows
     if not rows or not all(isinstance(row, list) and row for row in rows):
         raise InputError(f"prompt {prompt!r}: one row of token ids or several, at least one token in each")
@@ -52,15 +57,30 @@ def stages(pipeline: Pipeline | Sequence[Mapping[str, Any]] | None, search: str)
     """The constraints and penalties that act during a search; anything else has no meaning there."""
     pipe = pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)
     for call in pipe.calls:
-        if call.stage.group not in ("constraint", "penalty"):
+        if call.stage.group not in ("constraint", "penalty") and not call.is_off:
             raise ConfigError(
                 f"{call.name} with {search}: only bias, constraints and penalties act there, since nothing is drawn at "
                 f"random; leave it out"
             )
-    return pipe
+    return pipe.only("constraint", "penalty")
+
+
+def as_ids(ids: Any) -> frozenset[int]:
+    """Token ids from a list, set, tensor or one number; None: none."""
+    found = plain(ids)
+    found = () if found is None else [found] if isinstance(found, int) else [plain(id) for id in found]
+    if not all(isinstance(id, int) for id in found):
+        raise InputError(f"{ids!r}: token ids, which are whole numbers")
+    return frozenset(found)
+
+
+def is_number(value: Any) -> bool:
+    value = plain(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+    value = plain(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
         limit = f"of {low} or more" if high is None else f"from {low} to {high}"
         raise ConfigError(f"{name}={value!r} must be a whole number {limit}")

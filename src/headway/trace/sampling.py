@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.errors import InputError
+from headway.errors import ConfigError
 from headway.sampling import Pipeline
 from headway.trace.figure import pyplot
 
@@ -30,7 +30,7 @@ def passage(
 ) -> Passage:
     """Follow one row of logits (V,) through a pipeline; shown are the `top` most likely tokens of all stages."""
     if top < 1:
-        raise InputError(f"top={top}: at least one token is shown")
+        raise ConfigError(f"top={top}: at least one token is shown")
     names, rows = [], []
     for name, row in pipe.explain(logits.reshape(1, -1), **around):
         names.append(name)
