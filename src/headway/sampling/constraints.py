@@ -5,7 +5,7 @@ from torch import Tensor
 
 from headway.errors import InputError
 from headway.sampling.distribution import alive, narrowed
-from headway.sampling.history import History
+from headway.sampling.history import History, members
 from headway.sampling.reshape import best_alone
 
 
@@ -40,9 +40,8 @@ def no_repeat_ngram(l: Tensor, n: Tensor, *, history: History, most: int) -> Ten
 
 def min_new_tokens(l: Tensor, min_new: Tensor, eos_ids: Tensor, *, history: History) -> Tensor:
     """No end before so many tokens are written."""
-    banned = torch.zeros(eos_ids.shape[0], l.shape[1] + 1, dtype=torch.bool, device=l.device)
-    banned.scatter_(1, torch.where((eos_ids >= 0) & (eos_ids < l.shape[1]), eos_ids, l.shape[1]), True)
-    return _survive(l, l.masked_fill(banned[:, :-1] & (history.n_generated < min_new), -torch.inf))
+    banned = members(None, eos_ids, l.shape[1]) & (history.n_generated < min_new)
+    return _survive(l, l.masked_fill(banned, -torch.inf))
 
 
 def _survive(before: Tensor, after: Tensor) -> Tensor:

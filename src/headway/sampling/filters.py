@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.sampling.distribution import alive, entropy, probabilities, widened
+from headway.sampling.history import members
 from headway.sampling.ranking import ranked, shortest_prefix
 
 
@@ -92,6 +93,7 @@ def xtc(
     min_keep: Tensor | int,
     *,
     uniform: Tensor,
+    vocab_size: int,
     ids: Tensor | None = None,
 ) -> Tensor:
     """Exclude top choices: of the tokens that reach the threshold only the last stays, for the rows whose `uniform`
@@ -103,7 +105,7 @@ def xtc(
     acts = (uniform < probability) & (choices.sum(dim=-1, keepdim=True) >= 2)
     acts &= (alive(l) & ~removed).sum(dim=-1, keepdim=True) >= min_keep
     if protected.numel():
-        acts &= ~(removed & _is_one_of(l, ids, protected)).any(dim=-1, keepdim=True)
+        acts &= ~(removed & members(ids, protected, vocab_size)).any(dim=-1, keepdim=True)
     return l.masked_fill(removed & acts, -torch.inf)
 
 
@@ -167,10 +169,3 @@ def _at_least(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
             return keep(l, kept)
         min_keep = torch.full((1, 1), min_keep, device=l.device)
     return keep(l, kept | _first(l, min_keep))
-
-
-def _is_one_of(l: Tensor, ids: Tensor | None, tokens: Tensor) -> Tensor:
-    """(B, N): whether a column's token is one of `tokens` (B or 1, M), −1 filling up."""
-    if ids is None:
-        ids = torch.arange(l.shape[1], device=l.device)[None]
-    return (ids[:, :, None] == tokens[:, None, :]).any(dim=-1).expand_as(l)

@@ -77,3 +77,15 @@ class History:
 
     def reorder(self, rows: Tensor) -> "History":
         return History(self.ids[rows], self.lengths[rows], self.n_prompt[rows])
+
+
+def members(ids: Tensor | None, tokens: Tensor, vocab_size: int) -> Tensor:
+    """(B, N): whether each of ids (B, N) is one of `tokens` (B or 1, M), −1 filling up; None: the whole vocabulary.
+    By a table, so that thousands of tokens cost no more than one."""
+    table = torch.zeros(tokens.shape[0], vocab_size + 1, dtype=torch.bool, device=tokens.device)
+    place = torch.where((tokens >= 0) & (tokens < vocab_size), tokens, vocab_size)
+    table.scatter_(1, place, place < vocab_size)
+    if ids is None:
+        return table[:, :-1]
+    place = torch.where((ids >= 0) & (ids < vocab_size), ids, vocab_size)
+    return table.expand(ids.shape[0], -1).gather(1, place)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headway.sampling.distribution import narrowed
-from headway.sampling.history import History
+from headway.sampling.history import History, members
 
 
 def repetition_penalty(
@@ -104,7 +104,7 @@ def repeats(history: History, window: Tensor, breakers: Tensor, vocab_size: int)
     at = torch.arange(T, device=ids.device)[None]
     end = history.lengths - 1  # (B, 1) the last token
     first = torch.where(inside, at, T).amin(dim=-1, keepdim=True)  # where the window begins
-    is_breaker = _members(ids, breakers, vocab_size)
+    is_breaker = members(ids, breakers, vocab_size)
     broken = torch.where(is_breaker & inside, at, -1).amax(dim=-1, keepdim=True)  # the last breaker
     room = torch.minimum(end - broken, end - first + 1)  # tokens after it
     limit = torch.minimum(room, at - first + 1)
@@ -161,14 +161,3 @@ def _power_table(prime: int, base: int, n: int, device: torch.device) -> Tensor:
     while len(powers) < n:
         powers = torch.cat((powers, powers * (int(powers[-1]) * base % prime) % prime))
     return powers.to(device)
-
-
-def _members(ids: Tensor, tokens: Tensor, vocab_size: int) -> Tensor:
-    """Whether each of ids (B, T) is one of `tokens` (B or 1, M), −1 filling up."""
-    if not tokens.numel():
-        return torch.zeros_like(ids, dtype=torch.bool)
-    table = torch.zeros(tokens.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
-    place = torch.where((tokens >= 0) & (tokens < vocab_size), tokens, vocab_size)
-    table.scatter_(1, place, place < vocab_size)
-    place = torch.where((ids >= 0) & (ids < vocab_size), ids, vocab_size)
-    return table.expand(ids.shape[0], -1).gather(1, place)

@@ -293,7 +293,7 @@ SAMPLERS: dict[str, Stage] = {
         },
         "filter",
         lambda row: row["probability"] == 0 or row["threshold"] > 0.5,
-        needs=("uniform", "ids"),
+        needs=("uniform", "vocab_size", "ids"),
     ),
     "quadratic": Stage(
         reshape.quadratic,
