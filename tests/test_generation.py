@@ -229,6 +229,51 @@ def test_rows_with_orders_of_their_own():
     assert ids(greedy, 0) == ids(headway.generate(model, "the", temperature=0, max_new_tokens=5))
 
 
+def test_without_a_limit_every_row_has_the_room_it_has_alone():
+    """A long neighbour, and positions that end: rows leave one by one."""
+    model = writer()
+    with torch.no_grad():
+        model.embedding.weight[model.config.eos_id] = 0  # nothing ends early
+    prompts = ["the", "the cat sat on the mat " * 2, "a dog"]
+    together = list(headway.generate(model, prompts, seed=3, top_k=5, logit_bias={model.config.eos_id: float("-inf")}))
+    for i, prompt in enumerate(prompts):
+        alone = headway.generate(model, prompt, seed=3 + i, top_k=5, logit_bias={model.config.eos_id: float("-inf")})
+        assert ids(together, i) == ids(alone)
+        assert len(ids(together, i)) == 64 - len(prompt)
+
+
+def test_one_rows_least_length_is_not_anothers():
+    model = writer()
+    pipes = [
+        Pipeline([{"stage": "min_new_tokens", "min_new": 20, "eos_ids": [1]}]),
+        Pipeline([{"stage": "top_k", "k": 5}]),
+    ]
+    given = {"stop": list("abcdefgh"), "max_new_tokens": 30}
+    together = list(headway.generate(model, ["the", "the"], seed=[5, 1], pipeline=Pipeline.for_rows(pipes), **given))
+    alone = list(headway.generate(model, "the", seed=1, pipeline=pipes[1], **given))
+    assert ids(together, 1) == ids(alone)
+    assert len(ids(together, 0)) >= 20
+
+
+def test_settings_in_all_their_forms():
+    model = writer()
+    tokenizer = model.tokenizer
+    with pytest.raises(ConfigError, match="no setting named 'topp'"):
+        headway.generate(model, ["a", "b"], temperature=[0, 0.8], topp=0.9)
+    mixed = make_pipeline(tokenizer, {1}, temperature=[0, 0.8], dry={"multiplier": 0.8})
+    assert "dry" in [call.name for call in mixed.calls]
+    table = make_pipeline(tokenizer, {1}, xtc={"probability": 0.5}, min_new_tokens=torch.tensor([1, 2]))
+    assert 1 in next(s for s in table.stages if s["stage"] == "xtc")["protected"]
+    rows = make_pipeline(tokenizer, {1}, dry_multiplier=1.0, dry_breakers=[["a"], [3, 4]])
+    assert next(s for s in rows.stages if s["stage"] == "dry")["breakers"][1] == (3, 4)
+    with pytest.raises(ConfigError, match="top_k has 2 values, temperature 3"):
+        headway.generate(model, ["a"] * 3, temperature=[0, 0.8, 0.8], top_k=[5, 6])
+    with pytest.raises(ConfigError):
+        headway.generate(model, ["a"] * 2, temperature=[None, 0.8])
+    with pytest.raises(ConfigError, match="into the pipeline"):
+        headway.generate(model, "a", pipeline=Pipeline(), order=["top_k"])
+
+
 def test_what_is_left_to_the_tokenizer():
     tokenizer = tokenizers.train("char", ['a: "b"\nc*d'])
     assert {tokenizer.decode([id]) for id in tokens_containing(tokenizer, ("\n", ":", '"', "*"))} == {

@@ -5,7 +5,7 @@ token makes certain, and the ways a text may end: its end token, a stop string, 
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from headway.sampling import (
     find_stop,
     held_length,
 )
-from headway.sampling.parameters import plain
+from headway.sampling.parameters import flat_name, plain
 from headway.search import Hypothesis, beam_search, contrastive_search
 from headway.search.prompts import as_ids, check_whole
 from headway.tokenizers import TextStream, Tokenizer
@@ -106,16 +106,15 @@ def generate(
     ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)
     if pipeline is None:
         pipe = make_pipeline(tokenizer, ends, preset, order, temperature=temperature, do_sample=do_sample, **settings)
-    elif settings or temperature is not None:
+    elif settings or temperature is not None or order is not None:
         raise ConfigError("a pipeline and settings besides: put them into the pipeline")
     else:
         pipe = pipeline if do_sample else pipeline.greedy()
-    n_new = n_tokens_that_fit(model, max(map(len, rows)), max_new_tokens)
+    limits = [n_tokens_that_fit(model, len(row), max_new_tokens) for row in rows]
     request = _Request(
         model=model,
         tokenizer=tokenizer,
         pipe=pipe,
-        n_new=n_new,
         ends=ends,
         stops=check_stops(stop),
         include_stop=include_stop,
@@ -128,7 +127,7 @@ def generate(
     seeds = [base + i for i in range(len(rows))] if isinstance(base, int) else [int(value) for value in base]
     if len(seeds) != len(rows):
         raise ConfigError(f"{len(seeds)} seeds for {len(rows)} prompts: one number, or one per prompt")
-    return _batches(request, rows, seeds, batch_size)
+    return _batches(request, rows, limits, seeds, batch_size)
 
 
 def make_pipeline(
@@ -143,12 +142,11 @@ def make_pipeline(
 ) -> Pipeline | Rows:
     """The pipeline of some settings, with what they leave to the tokenizer filled in: which tokens end a text, break a
     repeat, or are protected from xtc. A temperature of 0 is greedy, in some rows where it is a list."""
-    heat = plain(temperature)
-    if isinstance(heat, list) and any(value < GREEDY_BELOW for value in heat):
-        one = {name: plain(value) for name, value in settings.items()}
+    heat, settings = plain(temperature), _flat(settings)
+    if isinstance(heat, list) and any(isinstance(value, int | float) and value < GREEDY_BELOW for value in heat):
         pipes = [
-            make_pipeline(tokenizer, ends, preset, order, temperature=value, do_sample=do_sample, **_of_row(one, i))
-            for i, value in enumerate(heat)
+            make_pipeline(tokenizer, ends, preset, order, temperature=value, do_sample=do_sample, **own)
+            for value, own in zip(heat, _by_row(settings, len(heat)), strict=True)
         ]
         return Pipeline.for_rows(pipes)
     has_other_heat = any(
@@ -156,7 +154,7 @@ def make_pipeline(
     )
     if heat is None and not has_other_heat and (order is None or "temperature" in order):
         heat = DEFAULT_TEMPERATURE
-    settings = {**settings, "temperature": heat}
+    settings["temperature"] = heat
     if settings.get("min_new_tokens"):
         settings.setdefault("min_new_tokens_eos_ids", sorted(ends))
     if settings.get("dry_multiplier") is not None:
@@ -168,23 +166,45 @@ def make_pipeline(
         if call.name == "logit_bias":
             _checked_ids(tokenizer, [id for row in call.values["bias"] for id, _ in row])
     if not do_sample or (isinstance(heat, int | float) and heat < GREEDY_BELOW):
-        greedy = pipe.greedy()
-        greedy.notes, greedy.warnings = pipe.notes, []
-        return greedy
+        skipped = [call.name for call in pipe.calls if call.stage.group == "filter" and not call.is_off]
+        pipe = pipe.greedy()
+        if skipped:
+            pipe.notes = [
+                f"temperature below {GREEDY_BELOW:g} means the best token: {', '.join(skipped)} will not matter"
+            ]
     return pipe
 
 
-def _of_row(settings: dict[str, Any], i: int) -> dict[str, Any]:
-    """The settings of one row, where some have a value per row."""
-    return {
-        name: value[i] if SAMPLERS[FLAT[name][0]].parameters[FLAT[name][1]].is_per_row(value) else value
-        for name, value in settings.items()
-        if value is not None and name in FLAT
-    }
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by flat names, those that were given as a table of a stage's parameters too."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        known = SAMPLERS[name].parameters if name in SAMPLERS else {}
+        if isinstance(value, Mapping) and set(value) & set(known):
+            found |= {flat_name(name, parameter): plain(v) for parameter, v in value.items()}
+        else:
+            found[name] = plain(value)
+    return found
 
 
-def _breakers(tokenizer: Tokenizer, given: Sequence[str | int] | None) -> list[int]:
-    """Ids as they are; of a text every token that contains it."""
+def _by_row(settings: dict[str, Any], n_rows: int) -> Iterator[dict[str, Any]]:
+    """The settings of each row, where some have a value per row."""
+    per_row = set()
+    for name, value in settings.items():
+        stage, parameter = FLAT.get(name, ("", ""))
+        if value is not None and stage and SAMPLERS[stage].parameters[parameter].is_per_row(value):
+            if len(value) != n_rows:
+                raise ConfigError(f"{name} has {len(value)} values, temperature {n_rows}: one value, or one per row")
+            per_row.add(name)
+    for i in range(n_rows):
+        yield {name: value[i] if name in per_row else value for name, value in settings.items()}
+
+
+def _breakers(tokenizer: Tokenizer, given: Any) -> list[Any]:
+    """Ids as they are; of a text every token that contains it. A list of lists is one per row."""
+    given = [given] if isinstance(given, str) else given
+    if given is not None and any(isinstance(some, list | tuple | set) for some in given):
+        return [_breakers(tokenizer, some) for some in given]
     texts = list(BREAKERS) if given is None else [text for text in given if isinstance(text, str)]
     for text in texts if given is not None else ():
         if not tokens_containing(tokenizer, (text,)):
@@ -209,7 +229,6 @@ class _Request:
     model: LanguageModel
     tokenizer: Tokenizer
     pipe: Pipeline | Rows
-    n_new: int
     ends: frozenset[int]
     stops: list[str]
     include_stop: bool
@@ -217,27 +236,33 @@ class _Request:
     explain: bool
 
 
-def _batches(request: _Request, rows: list[list[int]], seeds: list[int], batch_size: int) -> Iterator[Token]:
+def _batches(
+    request: _Request, rows: list[list[int]], limits: list[int], seeds: list[int], batch_size: int
+) -> Iterator[Token]:
     """Rows of similar length together, so that little is padding; one batch after another."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i])) if len(rows) > batch_size else list(range(len(rows)))
     with evaluating(request.model):
         for at in range(0, len(order), batch_size):
             some = order[at : at + batch_size]
-            for token in _write(request, request.pipe.select(some), [rows[i] for i in some], [seeds[i] for i in some]):
+            prompts, most, own = [rows[i] for i in some], [limits[i] for i in some], [seeds[i] for i in some]
+            for token in _write(request, request.pipe.select(some), prompts, most, own):
                 yield token._replace(row=some[token.row])
 
 
-def _write(request: _Request, pipe: Pipeline | Rows, prompts: list[list[int]], seeds: list[int]) -> Iterator[Token]:
+def _write(
+    request: _Request, pipe: Pipeline | Rows, prompts: list[list[int]], limits: list[int], seeds: list[int]
+) -> Iterator[Token]:
     loop = Loop(
         request.model,
         prompts,
         pipe,
-        request.n_new,
+        max(limits),
         seeds=seeds,
         vocab_size=request.tokenizer.vocab_size,
         graph=False if request.explain else None,
+        drops_at_once=len(set(limits)) > 1,
     )
-    texts = [_Text(request, _least_length(pipe, row)) for row in range(len(prompts))]
+    texts = [_Text(request, _least_length(pipe, row), limit) for row, limit in enumerate(limits)]
     while loop.live:
         for row, slot, id in loop.step():
             piece, finish, stop = texts[row].push(id)
@@ -252,8 +277,9 @@ def _write(request: _Request, pipe: Pipeline | Rows, prompts: list[list[int]], s
 class _Text:
     """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
 
-    def __init__(self, request: _Request, min_new: int):
-        self.request, self.stream, self.min_new = request, TextStream(request.tokenizer), min_new
+    def __init__(self, request: _Request, min_new: int, max_new: int):
+        self.request, self.stream = request, TextStream(request.tokenizer)
+        self.min_new, self.max_new = min_new, max_new
         self.n, self.text, self.shown = 0, "", 0
         self.searched = 0  # matches that end before here were before the least length, and do not count
 
@@ -261,7 +287,7 @@ class _Text:
         """What became certain, how the row ends with it if it does, and the stop string it met."""
         request = self.request
         self.n += 1
-        is_end, is_last = id in request.ends, self.n == request.n_new
+        is_end, is_last = id in request.ends, self.n == self.max_new
         self.text += self.stream.flush() if is_end else self.stream.push(id)
         if is_last and not is_end:
             self.text += self.stream.flush()
@@ -292,8 +318,8 @@ def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, lis
 def _least_length(pipe: Pipeline | Rows, row: int) -> int:
     """Before so many tokens text stops do not count either."""
     one = pipe.select([row])
-    found = [call.row(0)["min_new"] for call in getattr(one, "calls", []) if call.name == "min_new_tokens"]
-    return found[0] if found else 0
+    calls = [call for call in getattr(one, "calls", []) if call.name == "min_new_tokens" and not call.is_off]
+    return calls[0].row(0)["min_new"] if calls else 0
 
 
 def _explain(loop: Loop, slot: int, id: int) -> list[Step]:
@@ -371,8 +397,13 @@ def search(
     if tokenizer is None:
         raise InputError("this model has no tokenizer, so it can only be used with ids: headway.search.beam_search")
     rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
+    if not rows:
+        raise InputError("no prompt to continue: give at least one, which may be empty")
+    if (num_beams is None) == (alpha is None):
+        raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search)")
     ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)
-    settings = {name: options.pop(name) for name in list(options) if name in FLAT}
+    own = {"n_best", "length_penalty", "length_norm", "early_stopping"} if alpha is None else {"k"}
+    settings = {name: options.pop(name) for name in list(options) if name not in own}
     order = [name for name in PRESETS["default"] if name != "temperature"]
     pipe = make_pipeline(tokenizer, ends, order=order, **settings)
     shared: dict[str, Any] = {
@@ -381,12 +412,11 @@ def search(
         "pipeline": pipe,
         "vocab_size": tokenizer.vocab_size,
     }
-    if num_beams is not None:
+    if alpha is None:
+        assert num_beams is not None
         found = beam_search(model, rows, num_beams=num_beams, **shared, **options)
-    elif alpha is not None:
-        found = [[h] for h in contrastive_search(model, rows, alpha=alpha, **shared, **options)]
     else:
-        raise ConfigError("search by num_beams=… (beam search) or alpha=… (contrastive search)")
+        found = [[h] for h in contrastive_search(model, rows, alpha=alpha, **shared, **options)]
     return [[(_text(tokenizer, h, ends), h) for h in row] for row in found]
 
 

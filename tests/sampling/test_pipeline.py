@@ -158,7 +158,9 @@ def test_settings_that_work_against_each_other_are_named(settings, said):
 
 
 def test_what_has_no_effect_is_noted():
-    assert "means the best token: top_p" in Pipeline(preset="default", temperature=0.0, top_p=0.9).notes[0]
+    assert (
+        "keeps one token, the best that top_p left" in Pipeline(preset="default", temperature=0.0, top_p=0.9).notes[0]
+    )
     pipe = Pipeline(preset="default", dry_base=2.0, xtc_threshold=0.2, xtc_probability=0.5)
     assert pipe.notes == ["dry_base is set, but dry_multiplier is not, which turns dry on"]
 
@@ -184,9 +186,24 @@ def test_presets_are_the_published_orders():
     assert first.index("dry") < first.index("quadratic") < first.index("temperature") < first.index("top_n_sigma")
 
 
-def test_a_pipeline_compiles_whole():
-    """With a compiler at hand it becomes one graph; without one the trace alone is checked."""
-    pipe = Pipeline([{"stage": "min_p", "p": 0.1}, {"stage": "temperature", "temperature": 0.7}])
-    logits = torch.randn(4, 60)
-    compiled = torch.compile(lambda x: pipe.apply(x), backend="eager")
-    torch.testing.assert_close(compiled(logits), pipe.apply(logits))
+@pytest.mark.parametrize("name", [n for n in SAMPLERS if n != "dry"])
+def test_a_stage_compiles_whole(name):
+    """No graph break; `dry` has a table of powers that is made outside."""
+    stage = cases.settings(random.Random(name + "!"), name, 60)
+    pipe = Pipeline([{"stage": "min_p", "p": 0.01}, stage] if name != "min_p" else [stage])
+    logits, around = torch.randn(3, 60), {"history": [[1, 2, 1]] * 3, "uniforms": [0.1, 0.5, 0.9], "mu": 3.0}
+    ready = {**around, "history": History.of(around["history"], None, 3, torch.device("cpu"))}
+    expected = pipe.apply(logits, **ready)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: pipe.apply(x, **ready), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits), expected)
+
+
+def test_gradients_flow_after_writing():
+    """What a pipeline keeps between calls is no inference tensor."""
+    pipe = Pipeline([{"stage": "temperature", "temperature": 0.5}])
+    with torch.inference_mode():
+        pipe.apply(torch.randn(1, 5))
+    x = torch.randn(1, 5, requires_grad=True)
+    pipe.apply(x).sum().backward()
+    assert x.grad is not None

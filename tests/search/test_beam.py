@@ -10,6 +10,7 @@ import transformers
 
 import headway
 from headway.errors import ConfigError, InputError
+from headway.sampling import Pipeline
 from headway.search import Hypothesis, beam_search
 from tests.models.variants import gpt
 from tests.reference import sampling as samplers
@@ -242,6 +243,16 @@ def test_a_setting_per_prompt_goes_with_its_beams():
     for i, (prompt, penalty) in enumerate((([0, 1], 1.1), ([2, 3], 3.0))):
         alone = [{"stage": "repetition_penalty", "penalty": penalty}]
         assert beam_search(model, prompt, num_beams=3, max_new_tokens=5, pipeline=alone, n_best=3)[0] == together[i]
+
+
+def test_settings_for_another_number_of_prompts_are_refused():
+    for penalties in ([1.1, 1.2, 1.3], [1.1, 1.2]):
+        with pytest.raises(ConfigError, match="one value, or one per prompt"):
+            beam_search(
+                Table(5, 1), [0], max_new_tokens=3, pipeline=[{"stage": "repetition_penalty", "penalty": penalties}]
+            )
+    mixed = Pipeline.for_rows([[{"stage": "presence_penalty", "penalty": 1.0}], [{"stage": "no_repeat_ngram", "n": 1}]])
+    assert len(beam_search(Table(5, 1), [[0], [1]], max_new_tokens=3, pipeline=mixed)) == 2
 
 
 def test_stages_that_are_off_do_no_harm():

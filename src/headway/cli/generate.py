@@ -164,7 +164,9 @@ def generate(
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(help="Your own order: names with commas, such as top_k,temperature; what is not named is off."),
+        typer.Option(
+            help="Your own order: names with commas, such as top_k,temperature; all that is set must be named."
+        ),
     ] = None,
     # ── search instead of sampling ──
     num_beams: Annotated[
@@ -300,7 +302,10 @@ def _searched(given: dict[str, Any]) -> dict[str, Any]:
             of_beams["early_stopping"] = known[of_beams["early_stopping"].lower()]
         return {"num_beams": given["num_beams"], **of_beams}
     if given["contrastive_alpha"] is not None:
-        return {"alpha": given["contrastive_alpha"], "k": given["contrastive_k"] or 4}
+        return {
+            "alpha": given["contrastive_alpha"],
+            "k": 4 if given["contrastive_k"] is None else given["contrastive_k"],
+        }
     return {}
 
 
@@ -319,7 +324,7 @@ def _check_together(given: dict[str, Any], searched: dict[str, Any]) -> None:
         "seed",
     )
     for name in unused if searched else ():
-        if given[name] not in (None, False, []):
+        if given[name] is not None and given[name] is not False and given[name] != []:
             why = "a search draws nothing and ends at end tokens alone (--stop-token-id)"
             raise typer.BadParameter(f"{why}: leave it out", param_hint=f"--{name.replace('_', '-')}")
     if searched and given["n"] != 1:
@@ -330,6 +335,8 @@ def _check_together(given: dict[str, Any], searched: dict[str, Any]) -> None:
         raise typer.BadParameter("an order of your own, or a preset: one of them", param_hint="--order")
     if given["prompt"] and given["prompts"] is not None:
         raise typer.BadParameter("a prompt and a file of prompts: one of them", param_hint="--prompts")
+    if given["batch_size"] < 1:
+        raise typer.BadParameter(f"{given['batch_size']}: at least 1", param_hint="--batch-size")
     if given["min_keep"] is not None and given["min_keep"] < 1:
         raise typer.BadParameter(f"{given['min_keep']}: 1 or more", param_hint="--min-keep")
     least, most = given["min_new_tokens"] or 0, given["max_new_tokens"]
@@ -559,7 +566,7 @@ def _list_samplers(json: bool) -> None:
             }
         )  # fmt: skip
         return
-    print("In the order of the preset `default`; all are off unless set.\n")
+    print("In the order of the preset `default`; all are off unless set, but for temperature: 0.8.\n")
     for name in PRESETS["default"]:
         stage = SAMPLERS[name]
         print(f"{name:20} {stage.summary}")

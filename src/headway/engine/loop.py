@@ -41,6 +41,7 @@ class Loop:
         vocab_size: int | None = None,  # entries of the logits past it are padding
         state: State | None = None,
         graph: bool | None = None,  # default: on a GPU, where the cache has a fixed size
+        drops_at_once: bool = False,  # rows that ended may not go on even unseen: they are at the end of the context
     ):
         self.model, self.pipe, self.vocab_size = model, pipe, vocab_size
         self.device = model.device
@@ -56,7 +57,8 @@ class Loop:
         self.state = state
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._graph: _Graph | None = None
-        can_capture = isinstance(pipe, Pipeline) and room(model, self._room) is not None
+        can_capture = isinstance(pipe, Pipeline) and not drops_at_once and room(model, self._room) is not None
+        self._shrink_at = 1.0 if drops_at_once else SHRINK_AT
         self._captures = can_capture and (self.device.type == "cuda" if graph is None else graph)
 
     @torch.inference_mode()
@@ -123,8 +125,8 @@ class Loop:
 
     def _shrink(self) -> None:
         slots = [slot for slot, row in enumerate(self.rows) if row in self.live]
-        limit = SHRINK_AT if self._graph is None else SHRINK_GRAPH_AT
-        if len(slots) > limit * len(self.rows) or not slots:
+        limit = self._shrink_at if self._graph is None else SHRINK_GRAPH_AT
+        if len(slots) == len(self.rows) or len(slots) > limit * len(self.rows) or not slots:
             return
         index = torch.tensor(slots, device=self.device)
         assert self.state is not None

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
-from headway.sampling.distribution import probabilities
+from headway.sampling.distribution import on_host, probabilities
 
-BLOCK = 128  # columns of a stretch, where a row is long
 BLOCK = 128  # columns of a stretch, where a row is long
 GREEDY_BELOW = 1e-5  # a request for a temperature below this is a request for the best token
 
@@ -65,7 +64,7 @@ def check_rows(logits: Tensor) -> None:
     """Numbers or −inf, at least one number a row. On a GPU nobody looks: that would stall it at every token."""
     if logits.shape[0] and not logits.shape[1]:
         raise InputError("the logits have no columns: a vocabulary of at least one token")
-    if logits.device.type != "cpu" or not logits.numel():
+    if not on_host(logits) or not logits.numel():
         return
     best = logits.amax(dim=-1)  # NaN if there is one, +inf if there is one, −inf if there is nothing else
     if not bool(best.isfinite().all()):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
-from headway.sampling.distribution import alive, narrowed
+from headway.sampling.distribution import alive, narrowed, on_host
 from headway.sampling.history import History, members
 from headway.sampling.reshape import best_alone
 
@@ -12,9 +12,9 @@ from headway.sampling.reshape import best_alone
 def logit_bias(l: Tensor, bias: tuple[Tensor, Tensor]) -> Tensor:
     """l[i] + value; −inf bans. `bias`: ids and values (B or 1, M), ids filled up with −1."""
     ids, values = bias
-    if ids.device.type == "cpu" and ids.numel() and int(ids.max()) >= l.shape[1]:
+    if on_host(ids) and ids.numel() and int(ids.max()) >= l.shape[1]:
         raise InputError(f"logit_bias names token {int(ids.max())}: the vocabulary has ids 0 to {l.shape[1] - 1}")
-    real = ids >= 0
+    real = (ids >= 0) & (ids < l.shape[1])
     offset = torch.zeros(ids.shape[0], l.shape[1] + 1, dtype=torch.float64, device=l.device)
     offset.scatter_(1, torch.where(real, ids, l.shape[1]), torch.where(real, values, 0.0))
     return _survive(l, narrowed(l.double() + offset[:, :-1], l.dtype))

@@ -6,6 +6,11 @@ from torch import Tensor
 MANY = 4096  # columns from which a GPU computes in float32, whose sums are good to 1e-6
 
 
+def on_host(tensor: Tensor) -> bool:
+    """Whether a value may be looked at: not on a GPU, which would stall, nor while compiling, which would end there."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def alive(l: Tensor) -> Tensor:
     return l > -torch.inf
 

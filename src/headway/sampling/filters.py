@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from headway.sampling.distribution import alive, entropy, probabilities, widened
+from headway.sampling.distribution import alive, entropy, on_host, probabilities, widened
 from headway.sampling.history import members
 from headway.sampling.ranking import ranked, shortest_prefix
 
@@ -150,7 +150,7 @@ def mirostat_v2(l: Tensor, tau: Tensor, eta: Tensor, *, mu: Tensor) -> Tensor:
 
 def _first(l: Tensor, count: Tensor) -> Tensor:
     """True for the first `count` (B or 1, 1) of the ranking."""
-    if l.device.type == "cpu":
+    if on_host(l):
         order = ranked(l, int(count.max()) if count.numel() else 0)
         kept = torch.arange(order.shape[1]) < count
         return torch.zeros_like(l, dtype=torch.bool).scatter_(1, order, kept.expand_as(order))

@@ -142,6 +142,8 @@ class Bias:
             if math.isnan(offset) or offset == math.inf:
                 raise ConfigError(f"{where} gives token {id} the value {offset}: a finite number, or -inf to ban it")
             found[id] = found.get(id, 0.0) + offset
+            if found[id] == math.inf:
+                raise ConfigError(f"{where} gives token {id} values that sum to infinity: a finite number, or -inf")
         return tuple(sorted(found.items()))
 
     def is_per_row(self, value: Any) -> bool:

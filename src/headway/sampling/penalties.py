@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from headway.sampling.distribution import narrowed
+from headway.sampling.distribution import alive
 from headway.sampling.history import History, members
 
 
@@ -24,7 +24,7 @@ def repetition_penalty(
     ids, real = _seen(l, history, window, scope)
     there = l.gather(1, ids).double()
     scaled = torch.where(there < 0, there * penalty, there / penalty)
-    return _placed(l, ids, torch.where(real.any(dim=-1, keepdim=True), scaled, there))
+    return l.scatter(1, ids, _kept(there, torch.where(real.any(dim=-1, keepdim=True), scaled, there), l.dtype))
 
 
 def frequency_penalty(
@@ -64,11 +64,14 @@ def _less(l: Tensor, history: History, window: Tensor, scope: Tensor, loss: Call
         return l
     ids, real = _seen(l, history, window, scope)
     counts = torch.zeros_like(l).scatter_add_(1, ids, real.to(l.dtype)).gather(1, ids)
-    return _placed(l, ids, l.gather(1, ids).double() - loss(counts.double()))
+    there = l.gather(1, ids).double()
+    return l.scatter(1, ids, _kept(there, there - loss(counts.double()), l.dtype))
 
 
-def _placed(l: Tensor, ids: Tensor, values: Tensor) -> Tensor:
-    return l.scatter(1, ids, narrowed(values, l.dtype))
+def _kept(before: Tensor, after: Tensor, dtype: torch.dtype) -> Tensor:
+    """A penalty removes nobody: what was alive stays so, however large the penalty."""
+    limit = torch.finfo(dtype)
+    return torch.where(alive(before), after.clamp(limit.min, limit.max), before).to(dtype)
 
 
 def dry(
@@ -88,7 +91,7 @@ def dry(
     longest = repeats(history, window, breakers, l.shape[1])
     excess = ((longest - allowed_length) * base.log()).clamp(max=60).exp()
     counts = (longest > 0) & (longest >= allowed_length)
-    return torch.where(counts, narrowed(l.double() - multiplier * excess, l.dtype), l)
+    return torch.where(counts, _kept(l.double(), l.double() - multiplier * excess, l.dtype), l)
 
 
 def repeats(history: History, window: Tensor, breakers: Tensor, vocab_size: int) -> Tensor:

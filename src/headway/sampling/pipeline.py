@@ -436,7 +436,7 @@ def _notes(calls: list[Call]) -> list[str]:
     on = {call.name: call for call in calls if not call.is_off}
     filters = [name for name, call in on.items() if call.stage.group == "filter"]
     if "temperature" in on and max(on["temperature"].values["temperature"]) < GREEDY_BELOW and filters:
-        return [f"temperature below {GREEDY_BELOW:g} means the best token: {', '.join(filters)} will not matter"]
+        return [f"temperature below {GREEDY_BELOW:g} keeps one token, the best that {', '.join(filters)} left"]
     return []
 
 

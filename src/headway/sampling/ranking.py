@@ -12,6 +12,8 @@ of few columns each can simply look at all others.
 import torch
 from torch import Tensor
 
+from headway.sampling.distribution import on_host
+
 FEW = 64  # columns that a GPU compares pair by pair
 GUESS = 256  # how long a prefix is first expected to be
 
@@ -37,9 +39,9 @@ def ranked(key: Tensor, n: int) -> Tensor:
 def _first(key: Tensor, n: int) -> Tensor:
     """The first n columns by value, equal ones by lower column."""
     N = key.shape[1]
-    if n == N or (key.dtype != torch.float32 and key.is_cuda):
+    if n == N or (key.dtype != torch.float32 and not on_host(key)):
         return key.sort(dim=-1, descending=True, stable=True).indices[:, :n]
-    if not key.is_cuda:
+    if on_host(key):
         values, columns = key.topk(n + 1)
         # No equals, so there is one order only; or a NaN, which comes first and which the caller refuses.
         if bool((values[:, 1:] < values[:, :-1]).all()) or bool(values[:, 0].isnan().any()):
@@ -59,6 +61,8 @@ def shortest_prefix(key: Tensor, weight: Tensor, need: Tensor, at_least: Tensor 
     if key.is_cuda:
         few = N <= FEW
         return _by_pairs(key, weight, need, at_least) if few else _on_gpu(key, weight, need, at_least)
+    if not on_host(key):
+        return shortest_prefix_by_sorting(key, weight, need, at_least)
     n = GUESS
     while 8 * n <= N:
         order = ranked(key, n)

@@ -49,6 +49,10 @@ class Stage:
     ) -> Tensor:
         from headway.sampling.pipeline import Pipeline
 
+        if len(values) > len(self.parameters):
+            raise ConfigError(
+                f"{self.name} takes {len(self.parameters)} values, not {len(values)}: {', '.join(self.parameters)}"
+            )
         given = {**dict(zip(self.parameters, values, strict=False)), **given}
         pipe = Pipeline([{"stage": self.name, **given}])
         return pipe.apply(logits, history=history, n_prompt=n_prompt, uniforms=uniforms, mu=mu)
@@ -134,9 +138,10 @@ class Call:
     def on_device(self, device: torch.device) -> dict[str, Any]:
         """The columns of all parameters, and of the rows it is `on` for where these are not all."""
         if device not in self.columns:
-            made = {name: self.stage.parameters[name].column(rows, device) for name, rows in self.values.items()}
-            if self.on is not None:
-                made["on"] = torch.tensor(self.on, device=device)[:, None]
+            with torch.inference_mode(False):  # they outlive the call
+                made = {name: self.stage.parameters[name].column(rows, device) for name, rows in self.values.items()}
+                if self.on is not None:
+                    made["on"] = torch.tensor(self.on, device=device)[:, None]
             self.columns[device] = made
         return self.columns[device]
 
@@ -186,7 +191,7 @@ SAMPLERS: dict[str, Stage] = {
         "no end before so many tokens",
         {"min_new": Whole("tokens before the end may come", off=0), "eos_ids": Tokens("tokens that end a text")},
         "constraint",
-        lambda row: row["min_new"] == 0 or not row["eos_ids"],
+        lambda row: row["min_new"] == 0,
         needs=("history",),
         by_id=True,
     ),

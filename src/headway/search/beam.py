@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.errors import ConfigError
 from headway.models.base import LanguageModel, evaluating
-from headway.sampling import Pipeline
+from headway.sampling import Pipeline, Rows
 from headway.sampling.choose import check_rows
 from headway.sampling.ranking import ranked
 from headway.search.prompts import Prompts, advance, as_ids, as_lists, check_whole, is_number, read, stages
@@ -55,7 +55,7 @@ def beam_search(
     length_norm: str = "power",
     early_stopping: bool | Literal["never"] = False,
     n_best: int = 1,
-    pipeline: Pipeline | Sequence[Mapping[str, Any]] | None = None,
+    pipeline: Pipeline | Rows | Sequence[Mapping[str, Any]] | None = None,
     state: Any = None,
     vocab_size: int | None = None,
 ) -> list[list[Hypothesis]]:
@@ -76,7 +76,8 @@ def beam_search(
     num_beams, max_new_tokens, n_best = int(num_beams), int(max_new_tokens), int(n_best)
     if (isinstance(early_stopping, str) and early_stopping != "never") or early_stopping not in (True, False, "never"):
         raise ConfigError(f"early_stopping={early_stopping!r} must be True, False or 'never'")
-    pipe, prompts = stages(pipeline, "beam search"), as_lists(prompt)
+    prompts = as_lists(prompt)
+    pipe = stages(pipeline, "beam search", len(prompts))
     early = early_stopping if isinstance(early_stopping, str) else bool(early_stopping)
     rules = _Rules(num_beams, max_new_tokens, as_ids(eos_ids), float(length_penalty), NORMS[length_norm], early)
     is_ragged = len({len(row) for row in prompts}) > 1
@@ -131,7 +132,7 @@ class _Rules(NamedTuple):
 
 
 def _search(
-    model: Any, prompts: list[list[int]], rules: _Rules, pipe: Pipeline, state: Any, vocab_size: int | None
+    model: Any, prompts: list[list[int]], rules: _Rules, pipe: Pipeline | Rows, state: Any, vocab_size: int | None
 ) -> list[list[Hypothesis]]:
     done: list[list[Hypothesis]] = [[] for _ in prompts]
     beams: dict[int, list[_Beam]] = {row: [_Beam(0.0, [], row)] for row in range(len(prompts))}  # of rows not over
@@ -158,13 +159,13 @@ def _search(
 
 
 def _candidates(
-    logits: Tensor, beams: dict[int, list[_Beam]], prompts: list[list[int]], rules: _Rules, pipe: Pipeline
+    logits: Tensor, beams: dict[int, list[_Beam]], prompts: list[list[int]], rules: _Rules, pipe: Pipeline | Rows
 ) -> dict[int, list[tuple[float, _Beam, int]]]:
     """Of each row the best continuations of all its beams: value descending, then better beam, then lower token."""
     check_rows(logits)
     log_p = logits.double().log_softmax(dim=-1)  # (slots, V)
     flat = [(row, beam) for row, some in beams.items() for beam in some]
-    if pipe.calls:
+    if not isinstance(pipe, Pipeline) or pipe.calls:
         history = [prompts[row] + beam.tokens for row, beam in flat]
         each = pipe.select([row for row, _ in flat])
         log_p = each.apply(log_p, history=history, n_prompt=[len(prompts[row]) for row, _ in flat])

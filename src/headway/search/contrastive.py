@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError
 from headway.models.base import evaluating
-from headway.sampling import Pipeline
+from headway.sampling import Pipeline, Rows
 from headway.sampling.choose import as_rows, check_rows
 from headway.sampling.ranking import ranked
 from headway.search.beam import Hypothesis
@@ -47,14 +47,15 @@ def contrastive_search(
     alpha: float = 0.6,
     max_new_tokens: int,
     eos_ids: Iterable[int] | int = (),
-    pipeline: Pipeline | Sequence[Mapping[str, Any]] | None = None,
+    pipeline: Pipeline | Rows | Sequence[Mapping[str, Any]] | None = None,
     state: Any = None,
     vocab_size: int | None = None,
 ) -> list[Hypothesis]:
     """The continuation of each row of the prompt. `log_prob` is the model's, `score` the sum of what was compared."""
     _check(k, alpha)
     check_whole("max_new_tokens", max_new_tokens, 1)
-    pipe, prompts, ends = stages(pipeline, "contrastive search"), as_lists(prompt), as_ids(eos_ids)
+    prompts, ends = as_lists(prompt), as_ids(eos_ids)
+    pipe = stages(pipeline, "contrastive search", len(prompts))
     if not hasattr(model, "advance"):
         raise InputError(
             f"a {type(model).__name__} has no hidden states, and contrastive search compares them: use a neural model, "
@@ -71,7 +72,7 @@ def _search(
     alpha: float,
     longest: int,
     ends: frozenset[int],
-    pipe: Pipeline,
+    pipe: Pipeline | Rows,
     state: Any,
     vocab_size: int | None,
 ) -> list[Hypothesis]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError
 from headway.models.base import LanguageModel
-from headway.sampling import Pipeline
+from headway.sampling import Pipeline, Rows
 from headway.sampling.parameters import plain
 
 Prompts = Tensor | Sequence[int] | Sequence[Sequence[int]]
@@ -24,7 +24,7 @@ def as_lists(prompt: Prompts) -> list[list[int]]:
     found = plain(prompt)
     rows: list[Any] = [row if isinstance(row, int) else list(row) for row in found]
     rows = [rows] if rows and all(isinstance(row, int) for row in rows) else rows
-    if not rows or not all(isinstance(row, list) and row for row in rows):
+    if not rows or not all(isinstance(row, list) and row and all(isinstance(id, int) for id in row) for row in rows):
         raise InputError(f"prompt {prompt!r}: one row of token ids or several, at least one token in each")
     return rows
 
@@ -53,9 +53,15 @@ def advance(model: Any, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
     return logits if logits.dim() == 2 else logits[:, -1], state
 
 
-def stages(pipeline: Pipeline | Sequence[Mapping[str, Any]] | None, search: str) -> Pipeline:
+def stages(
+    pipeline: Pipeline | Rows | Sequence[Mapping[str, Any]] | None, search: str, n_prompts: int
+) -> Pipeline | Rows:
     """The constraints and penalties that act during a search; anything else has no meaning there."""
+    if isinstance(pipeline, Rows):
+        return Pipeline.for_rows([stages(pipe, search, 1) for pipe in pipeline.pipelines])
     pipe = pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)
+    if pipe.n_rows not in (None, n_prompts):
+        raise ConfigError(f"settings for {pipe.n_rows} rows, and {n_prompts} prompts: one value, or one per prompt")
     for call in pipe.calls:
         if call.stage.group not in ("constraint", "penalty") and not call.is_off:
             raise ConfigError(
