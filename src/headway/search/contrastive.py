@@ -89,16 +89,16 @@ def _search(
     context = _unit(hidden)  # (B, T, D), of which `lengths` are real
     live = list(range(len(prompts)))
     for step in range(1, longest + 1):
-        rows_ = as_rows(logits[:, :vocab_size])
+        raw = as_rows(logits[:, :vocab_size])
         history = [prompts[row] + written[row].tokens for row in live]
-        processed = pipe.select(live).apply(rows_, history=history, n_prompt=[len(prompts[row]) for row in live])
+        processed = pipe.select(live).apply(raw, history=history, n_prompt=[len(prompts[row]) for row in live])
         best = ranked(processed, min(k, processed.shape[1]))  # (B, k)
         each = torch.arange(len(live), device=best.device).repeat_interleave(best.shape[1])
         hidden, expanded = model.advance(best.reshape(-1, 1), state.reorder(each))
         candidates = hidden.view(*best.shape, -1)  # (B, k, D)
         mask = torch.arange(context.shape[1], device=lengths.device) < lengths[:, None]
         place, score = _scores(processed, best, candidates, context, mask, alpha)
-        log_p = rows_.double().log_softmax(dim=-1)
+        log_p = raw.double().log_softmax(dim=-1)
         tokens = best.gather(1, place[:, None])
         chosen = log_p.gather(1, tokens)[:, 0].tolist()
         for slot, row in enumerate(live):
