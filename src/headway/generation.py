@@ -92,13 +92,7 @@ def generate(
 
         "".join(token.text for token in headway.generate(model, "Once upon", seed=1, top_p=0.9))
     """
-    model = language_model(model)
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise InputError("this model has no tokenizer, so it can only be used with ids: headway.decoding.decode")
-    rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
-    if not rows:
-        raise InputError("no prompt to continue: give at least one, which may be empty")
+    model, tokenizer, rows = _prompted(model, prompts)
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} must be at least 1")
     if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
@@ -128,6 +122,22 @@ def generate(
     if len(seeds) != len(rows):
         raise ConfigError(f"{len(seeds)} seeds for {len(rows)} prompts: one number, or one per prompt")
     return _batches(request, rows, limits, seeds, batch_size)
+
+
+def _prompted(
+    model: Model | LanguageModel, prompts: str | Sequence[str]
+) -> tuple[LanguageModel, Tokenizer, list[list[int]]]:
+    """The model if it writes, its tokenizer, and the prompts as ids."""
+    model = language_model(model)
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise InputError(
+            "this model has no tokenizer, so it can only be used with ids: headway.decoding.decode, headway.search"
+        )
+    rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
+    if not rows:
+        raise InputError("no prompt to continue: give at least one, which may be empty")
+    return model, tokenizer, rows
 
 
 def make_pipeline(
@@ -392,13 +402,7 @@ def search(
 
     Further options are those of `headway.search`, and settings of constraints and penalties by their flat names.
     """
-    model = language_model(model)
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise InputError("this model has no tokenizer, so it can only be used with ids: headway.search.beam_search")
-    rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
-    if not rows:
-        raise InputError("no prompt to continue: give at least one, which may be empty")
+    model, tokenizer, rows = _prompted(model, prompts)
     if (num_beams is None) == (alpha is None):
         raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search)")
     ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)

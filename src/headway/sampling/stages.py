@@ -37,25 +37,17 @@ class Stage:
     def name(self) -> str:
         return self.function.__name__
 
-    def __call__(
-        self,
-        logits: Tensor,
-        *values: Any,
-        history: Any = None,
-        n_prompt: Any = None,
-        uniforms: Any = None,
-        mu: Any = None,
-        **given: Any,
-    ) -> Tensor:
+    def __call__(self, logits: Tensor, *values: Any, **given: Any) -> Tensor:
+        """Parameters by place or by name; `history`, `n_prompt`, `uniforms` and `mu` as `Pipeline.apply` takes them."""
         from headway.sampling.pipeline import Pipeline
 
         if len(values) > len(self.parameters):
             raise ConfigError(
                 f"{self.name} takes {len(self.parameters)} values, not {len(values)}: {', '.join(self.parameters)}"
             )
-        given = {**dict(zip(self.parameters, values, strict=False)), **given}
-        pipe = Pipeline([{"stage": self.name, **given}])
-        return pipe.apply(logits, history=history, n_prompt=n_prompt, uniforms=uniforms, mu=mu)
+        around = {name: given.pop(name) for name in ("history", "n_prompt", "uniforms", "mu") if name in given}
+        by_place = dict(zip(self.parameters, values, strict=False))
+        return Pipeline([{"stage": self.name, **by_place, **given}]).apply(logits, **around)
 
 
 @dataclass(frozen=True)
