@@ -1,5 +1,6 @@
 """Samplers on a GPU: the same results, no waiting for the device, and steps that can be captured."""
 
+import itertools
 import random
 
 import pytest
@@ -8,8 +9,8 @@ import torch
 from headway.decoding import chooser, decode
 from headway.engine import Loop
 from headway.errors import InputError
-from headway.sampling import SAMPLERS, Pipeline
-from headway.sampling.ranking import ranked, shortest_prefix, shortest_prefix_by_sorting
+from headway.sampling import SAMPLERS, Pipeline, filters
+from headway.sampling.ranking import ranked
 from tests.models.variants import gpt
 from tests.sampling import cases
 
@@ -35,23 +36,34 @@ def test_pipelines_give_what_they_give_on_the_cpu(seed):
 
 
 @pytest.mark.parametrize("levels", [None, 5])
-def test_the_kernel_finds_what_sorting_finds(levels):
+def test_the_kernels_find_what_sorting_finds(levels):
+    """Without sorting and in float32, so a sum within rounding of what is wanted may end one token earlier or later."""
     rng = torch.Generator().manual_seed(0)
-    key = (
+    row = (
         torch.randn(20, 30_000, generator=rng)
         if levels is None
         else torch.randint(levels, (20, 30_000), generator=rng).float()
     )
-    weight = torch.full_like(key, 1.0)
-    for need in (1, 40, 5000, 29_999):
-        count = torch.full((20, 1), need)
-        expected = shortest_prefix_by_sorting(key, weight, count)
-        assert torch.equal(shortest_prefix(key.cuda(), weight.cuda(), count.cuda()).cpu(), expected)
-    assert torch.equal(ranked(key.cuda(), 50).cpu(), ranked(key, 50))
-    p = (3 * key).softmax(-1)
-    found = shortest_prefix(key.cuda(), p.cuda(), torch.full((1, 1), 0.7, device="cuda")).cpu()
-    expected = shortest_prefix_by_sorting(key, p, torch.full((1, 1), 0.7))
-    assert (found != expected).sum(dim=-1).max() <= 1
+    row[3, 100:] = -torch.inf
+    for k in (1, 40, 5000, 29_999):
+        column = torch.full((20, 1), k)
+        assert torch.equal(filters.top_k(row.cuda(), column.cuda(), 1).cpu(), filters.top_k(row, column, 1))
+    assert torch.equal(ranked(row.cuda(), 50).cpu(), ranked(row, 50))
+    for stage, p, least in itertools.product((filters.top_p, filters.typical), (1e-6, 0.3, 0.7, 0.999), (1, 100)):
+        for scale in (1.0, 3.0):
+            column = torch.full((1, 1), p, dtype=torch.float64)
+            found = stage(scale * row.cuda(), column.cuda(), least).cpu().isfinite()
+            expected = stage(scale * row, column, least).isfinite()
+            assert (found.sum(dim=-1) - expected.sum(dim=-1)).abs().max() <= 1, (stage, p, least, scale)
+            assert (found != expected).sum(dim=-1).max() <= 2, (stage, p, least, scale)
+
+
+def test_a_row_with_nan_is_not_passed_over():
+    row = torch.randn(3, 20_000, device="cuda")
+    row[1, 7] = torch.nan
+    for settings in ({"top_k": 5}, {"top_p": 0.9}, {"typical": 0.9}, {"top_k": 5000, "top_p": 0.5}):
+        token, _ = Pipeline(preset="default", **settings).draw(row)
+        assert (token >= 0).tolist() == [True, False, True], settings
 
 
 FULL = {

@@ -1,5 +1,7 @@
 """A row of logits as a distribution over the tokens alive: those that are not −inf."""
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,17 @@ def widened(l: Tensor) -> Tensor:
     """The row in float64, in which equal masses compare as equal; in float32 where that is slow, or not there."""
     is_slow = l.is_cuda and l.shape[-1] > MANY
     return l.float() if is_slow or l.device.type == "mps" else l.double()
+
+
+def gpu_kernels(l: Tensor) -> ModuleType | None:
+    """kernels.py, for rows so long that a GPU computes with them in float32; None where PyTorch has no Triton."""
+    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] <= MANY:
+        return None
+    try:
+        from headway.sampling import kernels
+    except ImportError:
+        return None
+    return kernels
 
 
 def narrowed(l: Tensor, dtype: torch.dtype) -> Tensor:

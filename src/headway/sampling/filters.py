@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from headway.sampling.distribution import alive, entropy, on_host, probabilities, widened
+from headway.sampling.distribution import alive, entropy, gpu_kernels, on_host, probabilities, widened
 from headway.sampling.history import members
 from headway.sampling.ranking import ranked, shortest_prefix
 
@@ -25,12 +25,16 @@ def top_k(l: Tensor, k: Tensor, min_keep: Tensor | int) -> Tensor:
 
 def top_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
     """The shortest prefix of the ranking whose probabilities reach p: the nucleus (Holtzman et al. 2019)."""
+    if kernels := gpu_kernels(l):
+        return kernels.prefix(l, p, min_keep, "mass")
     return keep(l, shortest_prefix(l, probabilities(l), p, min_keep))
 
 
 def typical(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
     """The same, ranked by how close a token's surprise −ln p is to the entropy, the mean of it (Meister et al. 2022).
     May remove the best token."""
+    if kernels := gpu_kernels(l):
+        return kernels.prefix(l, p, min_keep, "typical")
     log_q = widened(l).log_softmax(dim=-1)
     q = log_q.exp()
     deviation = (log_q + entropy(q).to(q.dtype)).abs()  # |−ln p − H|
@@ -154,6 +158,8 @@ def _first(l: Tensor, count: Tensor) -> Tensor:
         order = ranked(l, int(count.max()) if count.numel() else 0)
         kept = torch.arange(order.shape[1]) < count
         return torch.zeros_like(l, dtype=torch.bool).scatter_(1, order, kept.expand_as(order))
+    if kernels := gpu_kernels(l):
+        return alive(kernels.prefix(l, count, 1, "count"))
     return shortest_prefix(l, torch.ones_like(l), count, 1)
 
 

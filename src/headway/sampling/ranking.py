@@ -6,13 +6,13 @@
 `shortest_prefix_by_sorting` is the definition. Sorting a vocabulary to keep forty tokens is most of what samplers spend
 their time on, so the fast forms never do. The first n of a row lie in the n blocks of columns whose largest values rank
 first (n other blocks each hold something better than all the rest), so two small selections replace a large one. And
-of few columns each can simply look at all others.
+of few columns each can simply look at all others. A GPU has kernels.py for long rows.
 """
 
 import torch
 from torch import Tensor
 
-from headway.sampling.distribution import on_host
+from headway.sampling.distribution import gpu_kernels, on_host
 
 FEW = 64  # columns that a GPU compares pair by pair
 GUESS = 256  # how long a prefix is first expected to be
@@ -27,13 +27,20 @@ def ranked(key: Tensor, n: int) -> Tensor:
     if 4 * n >= n_blocks:
         return _first(key, n)
     even = n_blocks * block
-    best = _first(key[:, :even].unflatten(1, (n_blocks, block)).amax(dim=-1), n).sort(dim=-1).values  # (B, n)
+    best = _first(_block_max(key, block), n).sort(dim=-1).values  # (B, n)
     inside = torch.arange(block, device=key.device)
     columns = (best[:, :, None] * block + inside).flatten(1)  # (B, n · block), ascending
     if even < N:
         rest = torch.arange(even, N, device=key.device).expand(key.shape[0], -1)
         columns = torch.cat((columns, rest), dim=1)
     return columns.gather(1, _first(key.gather(1, columns), n))
+
+
+def _block_max(key: Tensor, block: int) -> Tensor:
+    if kernels := gpu_kernels(key):
+        return kernels.block_max(key, block)
+    n_blocks = key.shape[1] // block
+    return key[:, : n_blocks * block].unflatten(1, (n_blocks, block)).amax(dim=-1)
 
 
 def _first(key: Tensor, n: int) -> Tensor:
@@ -58,9 +65,8 @@ def shortest_prefix(key: Tensor, weight: Tensor, need: Tensor, at_least: Tensor 
     """key, weight (B, N), need (B or 1, 1) → (B, N) True for the columns of the shortest prefix of the ranking whose
     weights sum to `need` or more, and for the first `at_least`."""
     N = key.shape[1]
-    if key.is_cuda:
-        few = N <= FEW
-        return _by_pairs(key, weight, need, at_least) if few else _on_gpu(key, weight, need, at_least)
+    if key.is_cuda and N <= FEW:
+        return _by_pairs(key, weight, need, at_least)
     if not on_host(key):
         return shortest_prefix_by_sorting(key, weight, need, at_least)
     n = GUESS
@@ -93,14 +99,3 @@ def _by_pairs(key: Tensor, weight: Tensor, need: Tensor, at_least: Tensor | int)
     is_above = (other > mine) | ((other == mine) & (column < column[:, None]))  # (B, N, N)
     above = (is_above * weight.double()[:, None, :]).sum(dim=-1)
     return (above < need) | (is_above.sum(dim=-1) < at_least)
-
-
-def _on_gpu(key: Tensor, weight: Tensor, need: Tensor, at_least: Tensor | int) -> Tensor:
-    if key.dtype == torch.float32:
-        try:
-            from headway.sampling.kernels import shortest_prefix as kernel
-
-            return kernel(key, weight, need, at_least)
-        except ImportError:  # PyTorch without Triton
-            pass
-    return shortest_prefix_by_sorting(key, weight, need, at_least)
