@@ -37,7 +37,8 @@ def test_pipelines_give_what_they_give_on_the_cpu(seed):
 
 @pytest.mark.parametrize("levels", [None, 5])
 def test_the_kernels_find_what_sorting_finds(levels):
-    """Without sorting and in float32, so a sum within rounding of what is wanted may end one token earlier or later."""
+    """Without sorting and in float32, so a sum within rounding of what is wanted may end some tokens earlier or later,
+    which in a flat tail are several."""
     rng = torch.Generator().manual_seed(0)
     row = (
         torch.randn(20, 30_000, generator=rng)
@@ -54,8 +55,9 @@ def test_the_kernels_find_what_sorting_finds(levels):
             column = torch.full((1, 1), p, dtype=torch.float64)
             found = stage(scale * row.cuda(), column.cuda(), least).cpu().isfinite()
             expected = stage(scale * row, column, least).isfinite()
-            assert (found.sum(dim=-1) - expected.sum(dim=-1)).abs().max() <= 1, (stage, p, least, scale)
-            assert (found != expected).sum(dim=-1).max() <= 2, (stage, p, least, scale)
+            differ = found != expected
+            mass = (differ * (scale * row).softmax(dim=-1)).sum(dim=-1)
+            assert ((differ.sum(dim=-1) <= 2) | (mass < 3e-6)).all(), (stage, p, least, scale)
 
 
 def test_a_row_with_nan_is_not_passed_over():
