@@ -159,7 +159,7 @@ def _first(l: Tensor, count: Tensor) -> Tensor:
         kept = torch.arange(order.shape[1]) < count
         return torch.zeros_like(l, dtype=torch.bool).scatter_(1, order, kept.expand_as(order))
     if kernels := gpu_kernels(l):
-        return alive(kernels.prefix(l, count, 1, "count"))
+        return kernels.prefix(l, count, 1, "count") != -torch.inf  # NaN is kept, to be seen
     return shortest_prefix(l, torch.ones_like(l), count, 1)
 
 
