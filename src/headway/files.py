@@ -66,6 +66,10 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_bytes(path: str | Path, data: bytes) -> None:
     path = Path(path)
+    if path.exists() and not path.is_file():  # a pipe or a device has no halves to be met, and must stay what it is
+        path.write_bytes(data)
+        return
+    path = path.resolve()  # not the link, what it leads to
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
