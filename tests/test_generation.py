@@ -5,8 +5,9 @@ import torch
 
 import headway
 from headway import tokenizers
+from headway.choosing import make_pipeline, tokens_containing
 from headway.errors import ConfigError
-from headway.generation import make_pipeline, search, tokens_containing
+from headway.generation import search
 from headway.sampling import FLAT, SAMPLERS, Pipeline
 from tests.test_decoding import TEXTS, text, writer
 

@@ -5,22 +5,20 @@ token makes certain, and the ways a text may end: its end token, a stop string, 
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from headway.choosing import checked_ids, end_ids, make_pipeline
 from headway.engine.loop import Loop
 from headway.errors import ConfigError, InputError
 from headway.models.base import LanguageModel, Model, evaluating, language_model
+from headway.nn.state import State
 from headway.sampling import (
-    FLAT,
-    GREEDY_BELOW,
     PRESETS,
-    SAMPLERS,
     History,
     Pipeline,
     Rows,
@@ -28,15 +26,13 @@ from headway.sampling import (
     find_stop,
     held_length,
 )
-from headway.sampling.parameters import flat_name, plain
+from headway.sampling.parameters import plain
 from headway.search import Hypothesis, beam_search, contrastive_search
-from headway.search.prompts import as_ids, check_whole
+from headway.search.prompts import check_whole
 from headway.tokenizers import TextStream, Tokenizer
 
 DEFAULT_NEW_TOKENS = 256
-DEFAULT_TEMPERATURE = 0.8
 DEFAULT_BATCH = 32  # rows written at a time
-BREAKERS = ("\n", ":", '"', "*")  # what no repeat reaches across, for `dry`
 
 
 class Step(NamedTuple):
@@ -97,7 +93,7 @@ def generate(
         raise ConfigError(f"batch_size={batch_size} must be at least 1")
     if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
         raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
-    ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)
+    ends = end_ids(model) | checked_ids(tokenizer, stop_token_ids)
     if pipeline is None:
         pipe = make_pipeline(tokenizer, ends, preset, order, temperature=temperature, do_sample=do_sample, **settings)
     elif settings or temperature is not None or order is not None:
@@ -105,7 +101,7 @@ def generate(
     else:
         pipe = pipeline if do_sample else pipeline.greedy()
     limits = [n_tokens_that_fit(model, len(row), max_new_tokens) for row in rows]
-    request = _Request(
+    request = Request(
         model=model,
         tokenizer=tokenizer,
         pipe=pipe,
@@ -140,100 +136,8 @@ def _prompted(
     return model, tokenizer, rows
 
 
-def make_pipeline(
-    tokenizer: Tokenizer,
-    ends: Iterable[int],
-    preset: str = "default",
-    order: Sequence[str] | None = None,
-    *,
-    temperature: float | Sequence[float] | None = None,
-    do_sample: bool = True,
-    **settings: Any,
-) -> Pipeline | Rows:
-    """The pipeline of some settings, with what they leave to the tokenizer filled in: which tokens end a text, break a
-    repeat, or are protected from xtc. A temperature of 0 is greedy, in some rows where it is a list."""
-    heat, settings = plain(temperature), _flat(settings)
-    if isinstance(heat, list) and any(isinstance(value, int | float) and value < GREEDY_BELOW for value in heat):
-        pipes = [
-            make_pipeline(tokenizer, ends, preset, order, temperature=value, do_sample=do_sample, **own)
-            for value, own in zip(heat, _by_row(settings, len(heat)), strict=True)
-        ]
-        return Pipeline.for_rows(pipes)
-    has_other_heat = any(
-        name.startswith("dynamic_temperature") for name, value in settings.items() if value is not None
-    )
-    if heat is None and not has_other_heat and (order is None or "temperature" in order):
-        heat = DEFAULT_TEMPERATURE
-    settings["temperature"] = heat
-    if settings.get("min_new_tokens"):
-        settings.setdefault("min_new_tokens_eos_ids", sorted(ends))
-    if settings.get("dry_multiplier") is not None:
-        settings["dry_breakers"] = _breakers(tokenizer, settings.get("dry_breakers"))
-    if settings.get("xtc_probability") is not None and settings.get("xtc_protected") is None:
-        settings["xtc_protected"] = sorted({*ends, *tokens_containing(tokenizer, ("\n",))})
-    pipe = Pipeline(preset=None if order is not None else preset, order=order, **settings)
-    for call in pipe.calls:
-        if call.name == "logit_bias":
-            _checked_ids(tokenizer, [id for row in call.values["bias"] for id, _ in row])
-    if not do_sample or (isinstance(heat, int | float) and heat < GREEDY_BELOW):
-        skipped = [call.name for call in pipe.calls if call.stage.group == "filter" and not call.is_off]
-        pipe = pipe.greedy()
-        if skipped:
-            pipe.notes = [
-                f"temperature below {GREEDY_BELOW:g} means the best token: {', '.join(skipped)} will not matter"
-            ]
-    return pipe
-
-
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by flat names, those that were given as a table of a stage's parameters too."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        known = SAMPLERS[name].parameters if name in SAMPLERS else {}
-        if isinstance(value, Mapping) and set(value) & set(known):
-            found |= {flat_name(name, parameter): plain(v) for parameter, v in value.items()}
-        else:
-            found[name] = plain(value)
-    return found
-
-
-def _by_row(settings: dict[str, Any], n_rows: int) -> Iterator[dict[str, Any]]:
-    """The settings of each row, where some have a value per row."""
-    per_row = set()
-    for name, value in settings.items():
-        stage, parameter = FLAT.get(name, ("", ""))
-        if value is not None and stage and SAMPLERS[stage].parameters[parameter].is_per_row(value):
-            if len(value) != n_rows:
-                raise ConfigError(f"{name} has {len(value)} values, temperature {n_rows}: one value, or one per row")
-            per_row.add(name)
-    for i in range(n_rows):
-        yield {name: value[i] if name in per_row else value for name, value in settings.items()}
-
-
-def _breakers(tokenizer: Tokenizer, given: Any) -> list[Any]:
-    """Ids as they are; of a text every token that contains it. A list of lists is one per row."""
-    given = [given] if isinstance(given, str) else given
-    if given is not None and any(isinstance(some, list | tuple | set) for some in given):
-        return [_breakers(tokenizer, some) for some in given]
-    texts = list(BREAKERS) if given is None else [text for text in given if isinstance(text, str)]
-    for text in texts if given is not None else ():
-        if not tokens_containing(tokenizer, (text,)):
-            raise ConfigError(f"no token contains {text!r}, so it can break no repeat: dry_breakers are single tokens")
-    ids = [] if given is None else [id for id in given if not isinstance(id, str)]
-    return sorted({*ids, *tokens_containing(tokenizer, tuple(texts))})
-
-
-@lru_cache(maxsize=8)
-def tokens_containing(tokenizer: Tokenizer, texts: tuple[str, ...]) -> tuple[int, ...]:
-    """Every token whose text contains one of these."""
-    if not texts:
-        return ()
-    pieces = (tokenizer.decode([id]) for id in range(tokenizer.vocab_size))
-    return tuple(id for id, piece in enumerate(pieces) if any(text in piece for text in texts))
-
-
 @dataclass(frozen=True)
-class _Request:
+class Request:
     """What all rows of a call share."""
 
     model: LanguageModel
@@ -247,7 +151,7 @@ class _Request:
 
 
 def _batches(
-    request: _Request, rows: list[list[int]], limits: list[int], seeds: list[int], batch_size: int
+    request: Request, rows: list[list[int]], limits: list[int], seeds: list[int], batch_size: int
 ) -> Iterator[Token]:
     """Rows of similar length together, so that little is padding; one batch after another."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i])) if len(rows) > batch_size else list(range(len(rows)))
@@ -255,13 +159,19 @@ def _batches(
         for at in range(0, len(order), batch_size):
             some = order[at : at + batch_size]
             prompts, most, own = [rows[i] for i in some], [limits[i] for i in some], [seeds[i] for i in some]
-            for token in _write(request, request.pipe.select(some), prompts, most, own):
+            for token in write(request, request.pipe.select(some), prompts, most, own):
                 yield token._replace(row=some[token.row])
 
 
-def _write(
-    request: _Request, pipe: Pipeline | Rows, prompts: list[list[int]], limits: list[int], seeds: list[int]
+def write(
+    request: Request,
+    pipe: Pipeline | Rows,
+    prompts: list[list[int]],
+    limits: list[int],
+    seeds: list[int],
+    state: State | None = None,
 ) -> Iterator[Token]:
+    """The tokens of some rows, each with its own prompt, length and seed; a model with a source comes started."""
     loop = Loop(
         request.model,
         prompts,
@@ -269,6 +179,7 @@ def _write(
         max(limits),
         seeds=seeds,
         vocab_size=request.tokenizer.vocab_size,
+        state=state,
         graph=False if request.explain else None,
         drops_at_once=len(set(limits)) > 1,
     )
@@ -287,7 +198,7 @@ def _write(
 class _Text:
     """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
 
-    def __init__(self, request: _Request, min_new: int, max_new: int):
+    def __init__(self, request: Request, min_new: int, max_new: int):
         self.request, self.stream = request, TextStream(request.tokenizer)
         self.min_new, self.max_new = min_new, max_new
         self.n, self.text, self.shown = 0, "", 0
@@ -359,19 +270,6 @@ def _likely(p: Tensor, n: int) -> list[tuple[int, float]]:
     return [(id, value) for id, value in zip(best.indices.tolist(), best.values.tolist(), strict=True) if value > 0]
 
 
-def _checked_ids(tokenizer: Tokenizer, ids: Iterable[int]) -> frozenset[int]:
-    found = as_ids(ids)
-    for id in found:
-        if not 0 <= id < tokenizer.vocab_size:
-            raise ConfigError(f"there is no token {id}: this vocabulary has ids 0 to {tokenizer.vocab_size - 1}")
-    return found
-
-
-def _ends(model: LanguageModel) -> frozenset[int]:
-    tokenizer = None if model.tokenizer is None else model.tokenizer.eos_id
-    return frozenset(id for id in (model.config.eos_id, tokenizer) if id is not None)
-
-
 def n_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int:
     """How many tokens to make: as many as asked, or as fit."""
     if max_new_tokens is not None:
@@ -405,7 +303,7 @@ def search(
     model, tokenizer, rows = _prompted(model, prompts)
     if (num_beams is None) == (alpha is None):
         raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search)")
-    ends = _ends(model) | _checked_ids(tokenizer, stop_token_ids)
+    ends = end_ids(model) | checked_ids(tokenizer, stop_token_ids)
     own = {"n_best", "length_penalty", "length_norm", "early_stopping"} if alpha is None else {"k"}
     settings = {name: options.pop(name) for name in list(options) if name not in own}
     order = [name for name in PRESETS["default"] if name != "temperature"]

@@ -4,21 +4,16 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headway.cli.options import Device, Dtype, Json, print_json, say, unescaped
+from headway.cli.samplers import Samplers, names_in, settings_from, with_samplers
 from headway.cli.texts import as_json, list_samplers, print_explained, print_found, print_texts, print_written
 
-if TYPE_CHECKING:
-    from headway.tokenizers import Tokenizer
 
-
-_WINDOW = "How many of the last tokens count for it, 0 or more. Off (all): 0."
-_SCOPE = "What counts for it: all (prompt and generated) or generated."
-
-
+@with_samplers
 def generate(
     model: Annotated[str | None, typer.Argument(help="A model directory, or a run such as runs/demo.")] = None,
     prompt: Annotated[str, typer.Argument(help="Text to continue; - reads it from stdin. Empty: begin anew.")] = "",
@@ -44,129 +39,7 @@ def generate(
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Always the best token: the same as --temperature 0.")
     ] = False,
-    # ── reshaping ──
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="0 (always the best token) or more; above 1 flattens, below 1 sharpens. Off: 1. Default: 0.8."
-        ),
-    ] = None,
-    dynamic_temperature_low: Annotated[
-        float | None, typer.Option(help="Temperature where the model is sure, 0 or more. Off: 1, with high 1.")
-    ] = None,
-    dynamic_temperature_high: Annotated[
-        float | None, typer.Option(help="Temperature where it is not, low or more. Off: 1, with low 1.")
-    ] = None,
-    dynamic_temperature_exponent: Annotated[
-        float | None, typer.Option(help="How entropy becomes temperature, 0 or more. Default: 1, in proportion.")
-    ] = None,
-    quadratic_factor: Annotated[
-        float | None, typer.Option(help="Strength of the smoothing parabola, 0 or more. Off: 0. Usual: 0.2.")
-    ] = None,
-    quadratic_curve: Annotated[float | None, typer.Option(help="1 (a parabola) to 3 (a cubic). Default: 1.")] = None,
-    # ── filters ──
-    top_k: Annotated[int | None, typer.Option(help="Keep the k best, 0 or more. Off: 0. Usual: 40.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Keep the fewest best tokens that hold this mass, 0 to 1. Off: 1. Usual: 0.9.")
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(help="Keep what has this fraction of the best probability, 0 to 1. Off: 0. Usual: 0.05."),
-    ] = None,
-    typical: Annotated[
-        float | None,
-        typer.Option(help="Keep the tokens of most expected surprise that hold this mass, 0 to 1. Off: 1. Usual: 0.9."),
-    ] = None,
-    tail_free: Annotated[
-        float | None,
-        typer.Option(
-            help="Cut where the sorted curve flattens, at this share of its bending, 0 to 1. Off: 1. Usual: 0.95."
-        ),
-    ] = None,
-    top_a: Annotated[
-        float | None,
-        typer.Option(help="Keep what has this factor of the squared best probability, 0 to 1. Off: 0. Usual: 0.2."),
-    ] = None,
-    top_n_sigma: Annotated[
-        float | None,
-        typer.Option(help="Keep logits within so many standard deviations of the best, 0 or more. Off: 0. Usual: 1."),
-    ] = None,
-    epsilon_cutoff: Annotated[
-        float | None, typer.Option(help="Keep probabilities of at least this, 0 to below 1. Off: 0. Usual: 0.0005.")
-    ] = None,
-    eta_cutoff: Annotated[
-        float | None, typer.Option(help="The same, sinking with entropy, 0 to below 1. Off: 0. Usual: 0.002.")
-    ] = None,
-    xtc_probability: Annotated[
-        float | None,
-        typer.Option(help="How often to exclude top choices (never line or text ends), 0 to 1. Off: 0. Usual: 0.5."),
-    ] = None,
-    xtc_threshold: Annotated[
-        float | None,
-        typer.Option(help="Probability that makes a top choice, above 0 to 1. Off: above 0.5. Default: 0.1."),
-    ] = None,
-    min_keep: Annotated[
-        int | None, typer.Option(help="Tokens every filter leaves at least, 1 or more. Off: 1.")
-    ] = None,
-    mirostat: Annotated[
-        int | None, typer.Option(help="Steer the average surprise: 1 or 2, the version. Off: 0.")
-    ] = None,
-    mirostat_tau: Annotated[
-        float | None, typer.Option(help="The surprise to aim at in bits, above 0. Default: 5.")
-    ] = None,
-    mirostat_eta: Annotated[float | None, typer.Option(help="How fast it steers, 0 or more. Default: 0.1.")] = None,
-    mirostat_m: Annotated[
-        int | None, typer.Option(help="Version 1: tokens the curve is fitted to, 2 or more. Default: 100.")
-    ] = None,
-    # ── penalties ──
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="Divide logits of tokens seen by this, above 0. Off: 1. Usual: 1.1.")
-    ] = None,
-    repetition_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
-    repetition_scope: Annotated[str | None, typer.Option(help=_SCOPE + " Default: all.")] = None,
-    frequency_penalty: Annotated[
-        float | None, typer.Option(help="Subtract this per use, any number; negative encourages. Off: 0.")
-    ] = None,
-    frequency_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
-    frequency_scope: Annotated[str | None, typer.Option(help=_SCOPE + " Default: generated.")] = None,
-    presence_penalty: Annotated[
-        float | None, typer.Option(help="Subtract this once, any number; negative encourages. Off: 0.")
-    ] = None,
-    presence_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
-    presence_scope: Annotated[str | None, typer.Option(help=_SCOPE + " Default: generated.")] = None,
-    dry_multiplier: Annotated[
-        float | None, typer.Option(help="Punish verbatim repeats with this strength, 0 or more. Off: 0. Usual: 0.8.")
-    ] = None,
-    dry_base: Annotated[
-        float | None, typer.Option(help="Growth per token of the repeat, 1 or more. Default: 1.75.")
-    ] = None,
-    dry_allowed_length: Annotated[
-        int | None, typer.Option(help="Length of a repeat that is free, 1 or more. Default: 2.")
-    ] = None,
-    dry_window: Annotated[int | None, typer.Option(help=_WINDOW)] = None,
-    dry_breakers: Annotated[
-        list[str] | None,
-        typer.Option("--dry-breaker", help=r'Text no repeat reaches across; may be repeated. Default: \n : " *'),
-    ] = None,
-    # ── bias and constraints ──
-    logit_bias: Annotated[
-        list[str] | None,
-        typer.Option(help="TOKEN=VALUE: add to a logit; -inf bans. An id, or text that is one token; may be repeated."),
-    ] = None,
-    no_repeat_ngram: Annotated[
-        int | None, typer.Option(help="Never the same so many tokens twice, 0 or more. Off: 0. Usual: 3.")
-    ] = None,
-    min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many tokens, 0 or more. Off: 0.")] = None,
-    # ── order ──
-    preset: Annotated[
-        str | None, typer.Option(help="Order of the stages: default (temperature last) or temperature_first.")
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            help="Your own order: names with commas, such as top_k,temperature; all that is set must be named."
-        ),
-    ] = None,
+    samplers: Samplers = {},  # noqa: B006 (replaced by the flags)
     # ── search instead of sampling ──
     num_beams: Annotated[
         int | None, typer.Option(help="Beam search with so many beams, 1 or more; with --n-best texts. Off: not given.")
@@ -211,8 +84,7 @@ def generate(
       headway generate runs/demo "The" --num-beams 4 --max-new-tokens 10 --json
       headway generate --list-samplers
     """
-    given = locals()
-    settings = {name: given[name] for name in _SETTINGS if given[name] is not None}
+    given = {**locals(), **samplers}
     if list_all:
         list_samplers(json=json)
         return
@@ -225,27 +97,21 @@ def generate(
     texts = _read_prompts(prompt, prompts)
 
     import headway
-    from headway.generation import make_pipeline
+    from headway.choosing import make_pipeline
 
     loaded: Any = headway.load(model, device=device, dtype=dtype)
     tokenizer = loaded.tokenizer
-    settings |= _mirostat(mirostat, mirostat_tau, mirostat_eta, mirostat_m)
-    if dry_breakers:
-        settings["dry_breakers"] = [unescaped(text) for text in dry_breakers]
-    if logit_bias:
-        settings["logit_bias"] = [_bias(tokenizer, text) for text in logit_bias]
-    if min_keep is not None:
-        settings |= _min_keep(settings, min_keep)
+    settings = settings_from(samplers, tokenizer)
     _note_length(loaded, texts, max_new_tokens)
     if searched:
         _search(loaded, model, texts, searched, max_new_tokens, stop_token_ids or [], settings, json)
         return
     rows = [text for text in texts for _ in range(n)]
     base = secrets.randbits(32) if seed is None else seed
-    names = None if order is None else [name.strip() for name in order.split(",")]
+    preset, order = samplers["preset"], samplers["order"]
     ends = {id for id in (loaded.config.eos_id, tokenizer.eos_id, *(stop_token_ids or [])) if id is not None}
-    heat = 0.0 if greedy else temperature
-    pipe: Any = make_pipeline(tokenizer, ends, preset or "default", names, temperature=heat, **settings)
+    heat = 0.0 if greedy else samplers["temperature"]
+    pipe: Any = make_pipeline(tokenizer, ends, preset or "default", names_in(order), temperature=heat, **settings)
     say(pipe)
     options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": [unescaped(text) for text in stop or []]}
     options |= {"stop_token_ids": stop_token_ids or [], "include_stop": include_stop, "logprobs": logprobs}
@@ -271,16 +137,6 @@ def generate(
         print_texts(tokens, rows, stream)
     if seed is None and not json and not greedy and (heat is None or heat > 0):
         print(f"(seed {base})", file=sys.stderr)
-
-
-# Settings that go to the samplers under their own names.
-_SETTINGS = {
-    "dynamic_temperature_low", "dynamic_temperature_high", "dynamic_temperature_exponent", "quadratic_factor",
-    "quadratic_curve", "top_k", "top_p", "min_p", "typical", "tail_free", "top_a", "top_n_sigma", "epsilon_cutoff",
-    "eta_cutoff", "xtc_probability", "xtc_threshold", "repetition_penalty", "repetition_window", "repetition_scope",
-    "frequency_penalty", "frequency_window", "frequency_scope", "presence_penalty", "presence_window", "presence_scope",
-    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_window", "no_repeat_ngram", "min_new_tokens",
-}  # fmt: skip
 
 
 def _searched(given: dict[str, Any]) -> dict[str, Any]:
@@ -330,14 +186,10 @@ def _check_together(given: dict[str, Any], searched: dict[str, Any]) -> None:
         raise typer.BadParameter("a search gives the same text every time; --n-best gives several", param_hint="-n")
     if given["greedy"] and given["temperature"]:
         raise typer.BadParameter("always the best token, or a temperature: one of them", param_hint="--greedy")
-    if given["order"] is not None and given["preset"] is not None:
-        raise typer.BadParameter("an order of your own, or a preset: one of them", param_hint="--order")
     if given["prompt"] and given["prompts"] is not None:
         raise typer.BadParameter("a prompt and a file of prompts: one of them", param_hint="--prompts")
     if given["batch_size"] < 1:
         raise typer.BadParameter(f"{given['batch_size']}: at least 1", param_hint="--batch-size")
-    if given["min_keep"] is not None and given["min_keep"] < 1:
-        raise typer.BadParameter(f"{given['min_keep']}: 1 or more", param_hint="--min-keep")
     least, most = given["min_new_tokens"] or 0, given["max_new_tokens"]
     if most is not None and least > most:
         raise typer.BadParameter(f"{least} is more than --max-new-tokens {most}", param_hint="--min-new-tokens")
@@ -374,45 +226,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _mirostat(version: int | None, tau: float | None, eta: float | None, m: int | None) -> dict[str, Any]:
-    if not version:
-        if tau is not None or eta is not None or m is not None:
-            raise typer.BadParameter("--mirostat 1 or --mirostat 2 turns it on", param_hint="--mirostat")
-        return {}
-    if version not in (1, 2):
-        raise typer.BadParameter(f"{version}: 1 or 2, or 0 for off", param_hint="--mirostat")
-    values = {"tau": 5.0 if tau is None else tau, "eta": eta}
-    if version == 1:
-        values["m"] = m
-    elif m is not None:
-        raise typer.BadParameter("only --mirostat 1 fits a curve", param_hint="--mirostat-m")
-    return {f"mirostat_v{version}_{name}": value for name, value in values.items() if value is not None}
-
-
-def _min_keep(settings: dict[str, Any], least: int) -> dict[str, Any]:
-    from headway.sampling import FLAT, SAMPLERS
-
-    stages = {FLAT[name][0] for name in settings}
-    return {f"{name}_min_keep": least for name in stages if "min_keep" in SAMPLERS[name].parameters}
-
-
-def _bias(tokenizer: "Tokenizer", text: str) -> tuple[int, float]:
-    """TOKEN=VALUE"""
-    name, sign, value = text.rpartition("=")
-    try:
-        offset = float(value)
-    except ValueError:
-        sign = ""
-    if not sign or not name:
-        raise typer.BadParameter(f"{text!r}: TOKEN=VALUE, such as 50=-2.5 or ' the=-inf'", param_hint="--logit-bias")
-    if name.isdecimal():
-        return int(name), offset
-    ids = tokenizer.encode(name)
-    if len(ids) != 1:
-        raise typer.BadParameter(f"{name!r} is {len(ids)} tokens {ids}: name one of them", param_hint="--logit-bias")
-    return ids[0], offset
 
 
 def _search(
