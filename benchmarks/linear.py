@@ -1,6 +1,6 @@
 """Matrix products on the CPU: `F.linear` against the forms of `headway.nn.linear`.
 
-    python benchmarks/linear.py               one decoding step: the banded product
+    python benchmarks/linear.py               one decoding step: banded, by oneDNN, and with packed weights
     python benchmarks/linear.py --learning    forward and both gradients of 4096 rows: oneDNN
 
 For a step, weights rotate among copies larger than the caches; "reading" is the sum of the same weights, the least that
@@ -14,7 +14,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from headway.nn.linear import few_rows_linear, onednn_linear
+from headway.nn.linear import PackedWeights, few_rows_linear, onednn_linear
 
 SHAPES = {"qkv": (2304, 768), "out": (768, 768), "up": (3072, 768), "down": (768, 3072), "unembedding": (50257, 768)}
 
@@ -47,9 +47,11 @@ def learning(rows: int = 4096) -> None:
 def deciding() -> None:
     threads = torch.get_num_threads()
     print(f"GPT-2 small, float32, {threads} threads, torch {torch.__version__}; microseconds, median of 30\n")
-    print(f"{'product':12} {'rows':>4} {'F.linear':>9} {'banded':>9} {'reading':>9} {'ratio':>6}")
+    names = ("F.linear", "banded", "oneDNN", "packed", "reading")
+    print(f"{'product':12} {'rows':>4} " + " ".join(f"{name:>9}" for name in names))
     for name, shape in SHAPES.items():
         copies = [torch.randn(shape) for _ in range(max(2, 4 * 10**8 // (4 * shape[0] * shape[1])))]
+        packs = PackedWeights()
         for rows in (1, 2, 4, 8):
             x = torch.randn(rows, shape[1])
             torch.testing.assert_close(
@@ -57,8 +59,11 @@ def deciding() -> None:
             )
             plain = timed(lambda w, x=x: F.linear(x, w), copies)
             banded = timed(lambda w, x=x: few_rows_linear(x, w, None, threads), copies)
+            by_onednn = timed(lambda w, x=x: onednn_linear(x, w), copies)
+            packed = timed(lambda w, x=x: onednn_linear(x, w), [packs.of(w) for w in copies])
             reading = timed(lambda w: w.sum(), copies)
-            print(f"{name:12} {rows:4} {plain:9.0f} {banded:9.0f} {reading:9.0f} {plain / banded:5.2f}×")
+            times = (plain, banded, by_onednn, packed, reading)
+            print(f"{name:12} {rows:4} " + " ".join(f"{time:9.0f}" for time in times))
 
 
 def timed(function, copies: list[torch.Tensor]) -> float:

@@ -57,13 +57,18 @@ def _normal(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(x >= 0, 1 - tail, tail), power / math.sqrt(2 * math.pi)
 
 
+def relu(x: Tensor) -> Tensor:
+    """max(0, x). What is given is not needed any more unless gradients are: then it is written over."""
+    return F.relu(x, inplace=not torch.is_grad_enabled())
+
+
 def relu2(x: Tensor) -> Tensor:
     """ReLU squared (So et al. 2021, §3.2)."""
     return F.relu(x).square()
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
+    "relu": relu,
     "gelu": gelu,
     "gelu-tanh": gelu_tanh,
     "relu2": relu2,

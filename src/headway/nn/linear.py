@@ -4,9 +4,12 @@ One token needs every weight once, so a step takes as long as reading them. BLAS
 single core, which cannot ask for memory fast enough; cut into a batch of smaller matrices, all cores read at once.
 GPT-2's 3072 × 768 on two cores: 690 µs as `F.linear`, 270 µs in two halves (benchmarks/linear.py). For more rows MKL
 takes its time on processors that are not Intel's; oneDNN does not: 8 rows 910 → 560 µs, of the unembedding 25 → 10 ms.
+And with the matrix in oneDNN's own order, which it would otherwise make for every product, 8 rows take 310 µs: what
+multiplies by the same weights again and again keeps them so (`PackedWeights`).
 """
 
 from collections.abc import Sequence
+from contextvars import ContextVar, Token
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 FEW_ROWS = 4  # up to these the banded product is the fastest
 SOME_ROWS = 16  # up to these it beats MKL's ordinary one
+FEWEST_PACKED, MOST_PACKED = 3, 512  # rows for which packed weights are the fastest, and worth their memory
 LEAST_WEIGHTS = 2**16  # below these there is nothing to wait for
 
 
@@ -27,12 +31,46 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight.numel() < LEAST_WEIGHTS or torch.is_autocast_enabled("cpu"):
             return F.linear(x, weight, bias)
         n_rows, n_threads = x.numel() // max(1, weight.shape[1]), torch.get_num_threads()
+        packs = _packs.get()
+        if packs is not None and FEWEST_PACKED <= n_rows <= MOST_PACKED and not torch.is_grad_enabled():
+            return torch.ops.mkldnn._linear_pointwise(x, packs.of(weight), bias, "none", [], "")
         can_band = not torch.is_grad_enabled() and weight.is_contiguous() and n_threads > 1
         if can_band and n_rows <= (FEW_ROWS if _prefers_onednn() else SOME_ROWS):
             return few_rows_linear(x, weight, bias, n_threads)
         if _prefers_onednn():
             return onednn_linear(x, weight, bias)
     return F.linear(x, weight, bias)
+
+
+class PackedWeights:
+    """Inside the block, weights are packed when first used, and kept packed as long as this object lives: twice the
+    memory, so for those who decode. (Weights that change meanwhile would not be noticed: hence a block.)
+
+    Inside another block of the same kind that one's are used. Where oneDNN is not the choice it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the weight is kept too, so that its id stays its own
+        self._before: list[Token[PackedWeights | None]] = []
+
+    def __enter__(self) -> "PackedWeights":
+        around = _packs.get()
+        can_pack = _prefers_onednn() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        self._before.append(_packs.set(around or (self if can_pack else None)))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _packs.reset(self._before.pop())
+
+    def of(self, weight: Tensor) -> Tensor:
+        found = self._kept.get(id(weight))
+        if found is None:
+            # Of ordinary rows, whatever the call: how it is packed changes no number.
+            found = self._kept[id(weight)] = weight, torch.ops.mkldnn._reorder_linear_weight(weight.detach(), SOME_ROWS)
+        return found[1]
+
+
+_packs: ContextVar[PackedWeights | None] = ContextVar("packs", default=None)
 
 
 def few_rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None, n_parts: int) -> Tensor:
