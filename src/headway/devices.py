@@ -1,5 +1,7 @@
 """Devices and precisions by name, as flags, recipes and calls give them."""
 
+from contextlib import AbstractContextManager
+
 import torch
 
 from headway.errors import ConfigError, InputError
@@ -38,3 +40,11 @@ def parse_device(device: str | torch.device) -> torch.device:
 def product_precision(device: torch.device, dtype: str) -> str:
     """That of matrix products; weights are float32 always."""
     return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype
+
+
+def varying_shapes() -> AbstractContextManager[None]:
+    """Attention for shapes that seldom come twice. cuDNN's, the fastest on a Hopper, makes a plan for every new shape,
+    which takes 15 ms a layer; batches of sentences and growing texts hardly repeat one. The others need none."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from headway.decoding import room
+from headway.devices import varying_shapes
 from headway.errors import InputError
 from headway.models.base import LanguageModel
+from headway.nn.linear import PackedWeights
 from headway.nn.state import KVCache, State
 from headway.sampling import History, Pipeline, Rows, SamplerState
 
@@ -57,6 +59,7 @@ class Loop:
         self.state = state
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._graph: _Graph | None = None
+        self._packs = PackedWeights()
         can_capture = isinstance(pipe, Pipeline) and not drops_at_once and room(model, self._room) is not None
         self._shrink_at = 1.0 if drops_at_once else SHRINK_AT
         self._captures = can_capture and (self.device.type == "cuda" if graph is None else graph)
@@ -64,6 +67,10 @@ class Loop:
     @torch.inference_mode()
     def step(self) -> list[tuple[int, int, int]]:
         """(row, slot, token) of every live row; `self.logits[slot]` is what it was chosen from."""
+        with varying_shapes(), self._packs:
+            return self._step()
+
+    def _step(self) -> list[tuple[int, int, int]]:
         if not hasattr(self, "logits"):
             self._read_prompts()
         else:
