@@ -17,6 +17,7 @@ from headway.config import GPTConfig
 from headway.models.base import Model, blank_padding, check_context, last_real
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
 from headway.nn import Embedding, KVCache, Look, masks
+from headway.nn.beams import Cache
 from headway.nn.init import normal
 
 
@@ -71,16 +72,15 @@ class GPT(Model):
         return start_cache(self, self.positions, self.config.n_layers, batch_size, capacity)
 
     @torch.no_grad()  # the cache is written in place: there is no way back through it
-    def advance(self, ids: Tensor, state: KVCache, lengths: Tensor | None = None) -> tuple[Tensor, KVCache]:
+    def advance(self, ids: Tensor, state: Cache, lengths: Tensor | None = None) -> tuple[Tensor, Cache]:
         """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
         ids, lengths = blank_padding(ids, lengths)
         check_rows(ids, state.batch_size)
         step = state.extend(ids.shape[1], lengths)
-        key_pos = torch.arange(step.n_slots, device=ids.device)[None]
         look = Look(
-            causal=step.mask is None,
+            causal=step.causal,
             mask=step.mask,
-            bias=self.positions.bias(step.pos, key_pos),
+            bias=step.bias(self.positions),
             inside=self.positions.inside(step.pos),
         )
         x = self.dropout(self.positions.embed(self.embedding(ids), step.pos))
@@ -94,8 +94,8 @@ class GPT(Model):
 
     @torch.no_grad()
     def step(
-        self, ids: Tensor, state: KVCache, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, KVCache]:
+        self, ids: Tensor, state: Cache, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, Cache]:
         """Logits after each of the new tokens (B, T), or with `last` after each row's last: (B, T or 1, V)."""
         hidden, state = self.advance(ids, state, lengths)
         return self.unembed(last_real(hidden, lengths) if last else hidden), state

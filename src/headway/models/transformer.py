@@ -20,6 +20,7 @@ from headway.models.base import Model, blank_padding, check_context, last_real
 from headway.models.bert import check_mask
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
 from headway.nn import Embedding, KVCache, Look
+from headway.nn.beams import BeamCache, BeamExtension, Cache
 from headway.nn.embedding import check_shape
 from headway.nn.init import xavier
 from headway.nn.state import Extension, as_rows
@@ -45,7 +46,7 @@ class Source:
 class TransformerState:
     """The decoder's cache, which grows, and the source's, which does not (and which nobody writes to)."""
 
-    cache: KVCache
+    cache: Cache
     source: Source
 
     @property
@@ -59,6 +60,21 @@ class TransformerState:
     def reorder(self, rows: Tensor | Sequence[int]) -> "TransformerState":
         rows = as_rows(rows, self.length)
         return TransformerState(self.cache.reorder(rows), self.source.reorder(rows))
+
+    def branch(self, n_beams: int) -> "TransformerState":
+        """To be continued in `n_beams` ways a row, all looking at the one source."""
+        assert isinstance(self.cache, KVCache)
+        return replace(self, cache=self.cache.branch(n_beams))
+
+    def follow(self, parents: Tensor) -> "TransformerState":
+        """Beam j of row i goes on from what was beam parents[i, j]."""
+        assert isinstance(self.cache, BeamCache)
+        return replace(self, cache=self.cache.follow(parents))
+
+    def pruned(self) -> "TransformerState":
+        """Without what no beam goes on from."""
+        assert isinstance(self.cache, BeamCache)
+        return replace(self, cache=self.cache.pruned())
 
     def copy(self) -> "TransformerState":
         return replace(self, cache=self.cache.copy())
@@ -101,15 +117,15 @@ class Decoder(nn.Module):
         keys, values = zip(*pairs, strict=True)
         return Source(torch.stack(keys), torch.stack(values), mask)
 
-    def forward(self, x: Tensor, source: Source, step: Extension | None = None) -> Tensor:  # (B, T, D)
-        if step is None:
-            pos = key_pos = torch.arange(x.shape[1], device=x.device)[None]
-            mask = None
-        else:
-            pos, mask = step.pos, step.mask
-            key_pos = torch.arange(step.n_slots, device=x.device)[None]
+    def forward(self, x: Tensor, source: Source, step: Extension | BeamExtension | None = None) -> Tensor:
+        """x (B, T, D)"""
         place = self.positions
-        look = Look(causal=mask is None, mask=mask, bias=place.bias(pos, key_pos), inside=place.inside(pos))
+        if step is None:
+            pos = torch.arange(x.shape[1], device=x.device)[None]
+            look = Look(causal=True, bias=place.bias(pos, pos), inside=place.inside(pos))
+        else:
+            pos = step.pos
+            look = Look(causal=step.causal, mask=step.mask, bias=step.bias(place), inside=place.inside(pos))
         x = self.dropout(place.embed(x, pos))
         for i, block in enumerate(self.blocks):
             x = block(x, look, None if step is None else step.layer(i), source.layer(i))

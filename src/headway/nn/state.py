@@ -5,15 +5,19 @@ allocated once for `capacity` = n positions, so that a new token is written in p
 Rows may be of different lengths: row b owns the first `length[b]` slots, whatever lies behind them is never seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import InputError
+from headway.nn.positions import Positions
+
+if TYPE_CHECKING:
+    from headway.nn.beams import BeamCache
 
 
 class State(Protocol):
@@ -102,6 +106,12 @@ class KVCache:
     def copy(self) -> "KVCache":
         return replace(self, keys=self.keys.clone(), values=self.values.clone(), length=self.length.clone())
 
+    def branch(self, n_beams: int) -> "BeamCache":
+        """The same, to be continued in `n_beams` ways a row that share what they have in common."""
+        from headway.nn.beams import branched
+
+        return branched(self, n_beams)
+
     def extend(self, n_tokens: int, lengths: Tensor | None = None) -> "Extension":
         """Make room for a step of `n_tokens` per row, of which the first `lengths` (B,) are real."""
         longest = self.bound + n_tokens
@@ -154,8 +164,25 @@ class Extension:
         slots = torch.arange(self.n_slots, device=self.pos.device)
         return (slots <= self.pos[..., None]).unsqueeze(1)
 
+    @property
+    def causal(self) -> bool:
+        return self.is_side_by_side
+
+    def bias(self, positions: Positions) -> Tensor | None:
+        """What these positions add to the scores of the new tokens."""
+        return positions.bias(self.pos, torch.arange(self.n_slots, device=self.pos.device)[None])
+
     def layer(self, i: int) -> "LayerCache":
-        return LayerCache(self, i)
+        return LayerCache(self.before.keys[i], self.before.values[i], self._write)
+
+    def _write(self, slots: Tensor, new: Tensor) -> Tensor:
+        if self.is_side_by_side:
+            slots[:, :, self.before.bound : self.n_slots] = new
+        else:
+            rows = torch.arange(new.shape[0], device=new.device)[:, None]  # (B, 1)
+            held = slots[rows, :, self.pos]  # (B, T, G, K)
+            slots[rows, :, self.pos] = torch.where(self.has_token, new[rows, :, self.take], held)
+        return slots[:, :, : self.n_slots]
 
     def after(self) -> KVCache:
         length = self.before.length + (self.n_tokens if self.lengths is None else self.lengths)
@@ -167,20 +194,10 @@ class Extension:
 class LayerCache:
     """One layer's share of a step in progress."""
 
-    step: Extension
-    index: int
+    keys: Tensor  # (B, G, capacity, K)
+    values: Tensor
+    write: Callable[[Tensor, Tensor], Tensor]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new keys and values (B, G, T, K); return all there are so far (B, G, S, K), as views."""
-        before = self.step.before
-        return self._write(before.keys[self.index], k), self._write(before.values[self.index], v)
-
-    def _write(self, slots: Tensor, new: Tensor) -> Tensor:
-        step = self.step
-        if step.is_side_by_side:
-            slots[:, :, step.before.bound : step.n_slots] = new
-        else:
-            rows = torch.arange(new.shape[0], device=new.device)[:, None]  # (B, 1)
-            held = slots[rows, :, step.pos]  # (B, T, G, K)
-            slots[rows, :, step.pos] = torch.where(step.has_token, new[rows, :, step.take], held)
-        return slots[:, :, : step.n_slots]
+        return self.write(self.keys, k), self.write(self.values, v)
