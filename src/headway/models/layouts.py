@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headway.config import BERTConfig, GPTConfig, ModelConfig, StackConfig, build
+from headway.config import BERTConfig, GPTConfig, ModelConfig, StackConfig, TransformerConfig, build
 from headway.errors import CheckpointError
+from headway.nn.positions import sinusoid
 
 
 class Name(NamedTuple):
@@ -42,19 +43,25 @@ class Layout:
     heads: tuple[str, ...] = ()  # beginnings of tensors of heads that may sit on top, and are left there
     optional: tuple[str, ...] = ()  # our names that a file may lack; they are then zero
     aliases: Mapping[str, str] = field(default_factory=dict)  # their name → another under which they keep a copy
+    zeros: tuple[str, ...] = ()  # tensors of theirs that we have no place for, and which must be zero
+    sines_first: bool = False  # their sinusoids have all sines before all cosines, ours by turns; see `_in_order`
 
     def to_theirs(self, config: Any, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
         theirs: dict[str, Tensor] = {}
         left = set(ours)
-        for name in self._expanded(config.n_layers):
+        for name in self._expanded(config):
             if name.ours in ours:
-                tensor = ours[name.ours].T if name.transposed else ours[name.ours]
+                tensor = _in_order(name.ours, ours[name.ours], config.d_model) if self.sines_first else ours[name.ours]
+                tensor = tensor.T if name.transposed else tensor
                 rows = _rows(name, config)
                 parts = tensor.split(rows) if rows else (tensor,)
                 theirs.update((n, part.contiguous()) for n, part in zip(name.theirs, parts, strict=True))
                 theirs.update((self.aliases[n], theirs[n]) for n in name.theirs if n in self.aliases)
                 left.discard(name.ours)
         assert not left, f"no name in the {self.model_type} layout for {sorted(left)}"
+        if self.sines_first:  # transformers would make them again, and say that they were missing
+            table = _in_order("embedding", sinusoid(torch.arange(config.context), config.d_model), config.d_model)
+            theirs |= {f"model.{side}.embed_positions.weight": table for side in ("encoder", "decoder")}
         return theirs
 
     def to_ours(
@@ -67,9 +74,14 @@ class Layout:
                 theirs.setdefault(main, copy)
         if not any(name.startswith(self.prefix) for name in theirs):
             theirs = {name if name.startswith("lm_head") else self.prefix + name: t for name, t in theirs.items()}
+        for place in self.zeros:
+            if (rest := theirs.pop(place, None)) is not None and rest.any():
+                raise CheckpointError(
+                    f"{place!r} is not zero, and there is no such part here: this model is not supported"
+                )
         ours: dict[str, Tensor] = {}
         used: set[str] = set()
-        for name in self._expanded(config.n_layers):
+        for name in self._expanded(config):
             if name.ours not in wanted:
                 used.update(name.theirs)  # a tied output matrix, a head that is not loaded
                 continue
@@ -88,7 +100,8 @@ class Layout:
                         f"{n!r} has shape {tuple(theirs[n].shape)} where config.json asks for "
                         f"{right[::-1] if name.transposed else right}: config.json and the weights do not agree"
                     )
-            ours[name.ours] = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+            found = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+            ours[name.ours] = _in_order(name.ours, found, config.d_model, back=True) if self.sines_first else found
             used.update(name.theirs)
         strange = [n for n in theirs if n not in used and not n.endswith(self.ignored)]
         if strange := [n for n in strange if not n.startswith(self.heads)]:
@@ -98,10 +111,26 @@ class Layout:
             )
         return ours
 
-    def _expanded(self, n_layers: int) -> Iterator[Name]:
+    def _expanded(self, config: Any) -> Iterator[Name]:
         for name in self.names:
+            side = name.ours.split(".")[0]
+            n_layers = getattr(config, f"n_{side}_layers", config.n_layers)
             for i in range(n_layers) if "{i}" in name.ours else (0,):
                 yield Name(name.ours.format(i=i), tuple(t.format(i=i) for t in name.theirs), name.transposed)
+
+
+def _in_order(name: str, tensor: Tensor, d_model: int, *, back: bool = False) -> Tensor:
+    """A tensor with the numbers of the stream between blocks in the order of the other side. They may stand in any, as
+    long as all that reads or writes them agrees; only the positions that are added say which is which."""
+    part = name.split(".")[-2] if "." in name else name
+    if (part in ("qkv", "q", "kv", "up") and not name.endswith("bias")) or part == "embedding":
+        axis = 1
+    elif part in ("out", "down") or "norm" in part:
+        axis = 0
+    else:
+        return tensor
+    order = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
+    return tensor.index_select(axis, order.argsort() if back else order)
 
 
 def _modern(name: str) -> str:
@@ -115,6 +144,8 @@ def _rows(name: Name, c: StackConfig) -> list[int] | None:
     """How many rows of ours each of theirs takes."""
     if len(name.theirs) == 3:
         return [c.n_heads * c.d_head, c.n_kv_heads * c.d_head, c.n_kv_heads * c.d_head]
+    if ".kv." in name.ours:
+        return [c.n_kv_heads * c.d_head, c.n_kv_heads * c.d_head]
     return [c.d_ff, c.d_ff] if len(name.theirs) == 2 else None
 
 
@@ -465,12 +496,121 @@ def _head(architecture: str, output: str, *, optional: tuple[str, ...] = ()) -> 
     )
 
 
+# ── the encoder-decoder ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write_pair(norm_order: str) -> Callable[[TransformerConfig], dict[str, Any] | None]:
+    """Marian has the norm after the residual, as in the paper; Pegasus before it, and one more at the end."""
+
+    def write(c: TransformerConfig) -> dict[str, Any] | None:
+        parts = {"norm": "layer", "norm_order": norm_order, "bias": True, "tie_embeddings": True, "norm_eps": 1e-5}
+        parts |= {"positions": "sinusoidal", "feed_forward": tuple(ACTIVATIONS)}
+        if not _is_plain(c) or not _fits(c, **parts) or c.d_model % 2 or c.bos_id is None or c.eos_id is None:
+            return None
+        sides = {
+            f"{side}_{name}": value
+            for side in ("encoder", "decoder")
+            for name, value in (
+                ("layers", getattr(c, f"n_{side}_layers")),
+                ("attention_heads", c.n_heads),
+                ("ffn_dim", c.d_ff),
+            )
+        }
+        return {
+            "vocab_size": c.vocab_size,
+            "max_position_embeddings": c.context,
+            "d_model": c.d_model,
+            **sides,
+            "activation_function": ACTIVATIONS[c.feed_forward],
+            "dropout": c.dropout,
+            "scale_embedding": c.scale_embeddings,
+            "is_encoder_decoder": True,
+            "tie_word_embeddings": True,
+            "decoder_start_token_id": c.bos_id,
+            "eos_token_id": c.eos_id,
+            "forced_eos_token_id": None,
+            "pad_token_id": c.eos_id,
+        }
+
+    return write
+
+
+def _read_pair(norm_order: str) -> Callable[[Mapping[str, Any]], TransformerConfig]:
+    def read(config: Mapping[str, Any]) -> TransformerConfig:
+        _refuse(config, share_encoder_decoder_embeddings=[True], tie_word_embeddings=[True])
+        for name in ("attention_heads", "ffn_dim"):
+            _refuse(config, **{f"decoder_{name}": [config[f"encoder_{name}"]]})
+        fields = {
+            "vocab_size": config["vocab_size"],
+            "context": config.get("max_position_embeddings", 1024),
+            "d_model": config["d_model"],
+            "d_ff": config["encoder_ffn_dim"],
+            "n_heads": config["encoder_attention_heads"],
+            "n_layers": config["encoder_layers"],
+            "n_encoder_layers": config["encoder_layers"],
+            "n_decoder_layers": config["decoder_layers"],
+            "feed_forward": _known("activation_function", config.get("activation_function", "gelu"), FROM_ACTIVATIONS),
+            "dropout": config.get("dropout", 0.1),
+            "scale_embeddings": config.get("scale_embedding", False),
+            "norm_order": norm_order,
+            "norm_eps": 1e-5,
+            **_special({**config, "bos_token_id": config.get("decoder_start_token_id")}),
+        }
+        return build(TransformerConfig, fields)
+
+    return read
+
+
+def _side(side: str, cross: bool) -> tuple[Name, ...]:
+    ours, theirs = f"{side}.blocks.{{i}}", f"model.{side}.layers.{{i}}"
+    names = (
+        *_pairs(f"{ours}.attention.qkv", *(f"{theirs}.self_attn.{x}_proj" for x in "qkv")),
+        *_pairs(f"{ours}.attention.out", f"{theirs}.self_attn.out_proj"),
+        *_pairs(f"{ours}.norm1", f"{theirs}.self_attn_layer_norm"),
+        *_pairs(f"{ours}.feed_forward.up", f"{theirs}.fc1"),
+        *_pairs(f"{ours}.feed_forward.down", f"{theirs}.fc2"),
+        *_pairs(f"{ours}.norm2", f"{theirs}.final_layer_norm"),
+        *_pairs(f"{side}.norm", f"model.{side}.layer_norm"),
+    )
+    if not cross:
+        return names
+    return (
+        *names,
+        *_pairs(f"{ours}.cross_attention.q", f"{theirs}.encoder_attn.q_proj"),
+        *_pairs(f"{ours}.cross_attention.kv", *(f"{theirs}.encoder_attn.{x}_proj" for x in "kv")),
+        *_pairs(f"{ours}.cross_attention.out", f"{theirs}.encoder_attn.out_proj"),
+        *_pairs(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm"),
+    )
+
+
+def _pair(model_type: str, architecture: str, norm_order: str) -> Layout:
+    return Layout(
+        model_type=model_type,
+        architecture=architecture,
+        prefix="model.",
+        names=(
+            Name("embedding.weight", ("model.shared.weight",)),
+            *_side("encoder", cross=False),
+            *_side("decoder", cross=True),
+        ),
+        ignored=(".embed_positions.weight", ".embed_tokens.weight", "lm_head.weight"),
+        zeros=("final_logits_bias",),
+        sines_first=True,
+        write_config=_write_pair(norm_order),
+        read_config=_read_pair(norm_order),
+    )
+
+
+MARIAN = _pair("marian", "MarianMTModel", "post")
+PEGASUS = _pair("pegasus", "PegasusForConditionalGeneration", "pre")
+
 _POOLER = ("encoder.pooler.weight", "encoder.pooler.bias")  # transformers saves these heads without it
 
 # Model class, by name → the layouts it may be saved in, first fit first.
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
     "GPT": (GPT2, GPT1, LLAMA),
     "BERT": (BERT,),
+    "Transformer": (MARIAN, PEGASUS),
     "MaskedLM": (MASKED_LM,),
     "Classifier": (_head("BertForSequenceClassification", "classifier"),),
     "Tagger": (_head("BertForTokenClassification", "classifier", optional=_POOLER),),

@@ -31,6 +31,7 @@ from headway.models.gpt import GPT
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.layouts import LAYOUTS, Layout
 from headway.models.registry import MODELS
+from headway.models.transformer import Transformer
 from headway.presets import PRESETS
 from headway.tokenizers.load import load_tokenizer, tokenizer_file
 
@@ -41,7 +42,7 @@ _HEADS: dict[str, Callable[[BERT], Model]] = {
     "Tagger": Tagger,
     "SpanReader": SpanReader,
 }
-_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT}
+_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
 _MAKERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
 
 WEIGHTS = "model.safetensors"
@@ -81,6 +82,8 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
             raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
     if not isinstance(config, BERTConfig):
         ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
+        if isinstance(model, Transformer):
+            ids |= {"decoder_start_token_id": config.bos_id, "pad_token_id": config.eos_id}
         (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
     if model.tokenizer is not None:
         model.tokenizer.save(folder)
