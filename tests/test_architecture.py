@@ -20,11 +20,25 @@ ALLOWED = {
     "data": {"errors", "files", "config", "tokenizers"},
     "models": {"errors", "files", "devices", "config", "presets", "nn", "tokenizers"},
     "decoding": {"nn", "models", "sampling"},
-    "search": {"errors", "models", "sampling"},
-    "engine": {"errors", "nn", "models", "sampling", "decoding"},
-    "generation": {"errors", "models", "tokenizers", "sampling", "search", "engine"},
+    "search": {"errors", "devices", "nn", "models", "sampling"},
+    "engine": {"errors", "devices", "nn", "models", "sampling", "decoding"},
+    "choosing": {"errors", "models", "tokenizers", "sampling", "search"},
+    "generation": {"errors", "nn", "models", "tokenizers", "sampling", "search", "engine", "choosing"},
+    "translation": {
+        "errors",
+        "devices",
+        "nn",
+        "models",
+        "tokenizers",
+        "sampling",
+        "search",
+        "choosing",
+        "generation",
+        "trace",
+    },
+    "metrics": {"errors"},
     "costs": {"config"},
-    "trace": {"errors", "sampling"},
+    "trace": {"errors", "sampling", "nn", "models", "tokenizers"},
     "training": {
         "costs",
         "errors",
@@ -35,6 +49,8 @@ ALLOWED = {
         "models",
         "tokenizers",
         "data",
+        "translation",
+        "metrics",
     },
 }
 ABOVE = {"cli", "__main__", "__init__"}  # may use everything; nothing below uses them
@@ -90,5 +106,6 @@ def test_public_names():
         "load_recipe",
         "load_tokenizer",
         "train",
+        "translate",
     ]
     assert all(getattr(headway, name) is not None for name in headway.__all__)

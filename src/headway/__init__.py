@@ -20,6 +20,7 @@ _PUBLIC = {
     "MODELS": "headway.models",
     "PRESETS": "headway.presets",
     "generate": "headway.generation",
+    "translate": "headway.translation",
     "train": "headway.training",
     "evaluate": "headway.training",
     "load_recipe": "headway.config",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from headway.tokenizers import load_tokenizer as load_tokenizer
     from headway.training import evaluate as evaluate
     from headway.training import train as train
+    from headway.translation import translate as translate
 
 
 def __getattr__(name: str) -> object:

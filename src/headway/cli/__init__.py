@@ -10,7 +10,7 @@ import sys
 import typer
 
 from headway import __version__
-from headway.cli import check, convert, data, demo, evaluate, generate, lr_find, show, tokenizer, train
+from headway.cli import check, convert, data, demo, evaluate, generate, lr_find, show, tokenizer, train, translate
 from headway.errors import HeadwayError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ def _options(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.command("translate")(translate.translate)
 app.command("eval")(evaluate.evaluate)
 app.command("data")(data.data)
 app.add_typer(tokenizer.app, name="tokenizer")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headway.cli.options import Device, Dtype, Json, print_json
+from headway.cli.options import Device, Dtype, Json, check_out, print_json
+from headway.cli.scores import FilesToScore, Translating, score_files, score_translator
 
 if TYPE_CHECKING:
     from headway.config import Recipe
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")],
+    model: Annotated[
+        str | None, typer.Argument(help="A model directory, or a run such as runs/demo. None: score --hypotheses.")
+    ] = None,
     text: Annotated[
         str | None,
         typer.Argument(help="A text file, folder, glob or built-in corpus. Default: what the run held out."),
@@ -22,35 +25,71 @@ def evaluate(
         Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
     ] = "valid",
     context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: the model's context.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Windows at a time, at least 1.")] = 16,
+    batch_size: Annotated[int, typer.Option(help="Windows or texts at a time, at least 1.")] = 16,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("-r", "--references", help="Right translations, line by line; repeatable."),
+    ] = None,
+    hypotheses: Annotated[
+        Path | None, typer.Option("--hypotheses", help="Score these translations, a file, instead of a model's.")
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Compare with a second model, run or file of translations, by paired bootstrap."),
+    ] = None,
+    sentences: Annotated[
+        Path | None, typer.Option(help="Write the scores of every sentence to this file, a JSON object per line.")
+    ] = None,
+    num_beams: Annotated[int, typer.Option(help="Translating: beams, 1 or more; 1 is greedy.")] = 5,
+    length_penalty: Annotated[float, typer.Option(help="Translating: above 0 favours long texts. Off: 0.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(help="Translating: the first so many texts only.")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without regard to case.")] = False,
     device: Device = "auto",
     dtype: Dtype = "auto",
     json: Json = False,
 ) -> None:
-    """Score a model on a text, in bits per byte and nats per token.
+    """Score a model: a language model in bits per byte, a translator by BLEU and chrF.
 
-    Windows are consecutive and do not overlap. Bits per byte can be compared across tokenizers and families. A model
-    that learned something else (labels, tags, pairs, …) is scored on what its run held out.
+    Windows of text are consecutive and do not overlap. Bits per byte can be compared across tokenizers and families. A
+    translator is scored on what its run held out, or on TEXT with --references; BLEU is sacreBLEU's, cased, with its
+    signature. A model that learned something else (labels, tags, …) is scored on what its run held out.
 
     \b
     Examples:
       headway eval runs/demo
       headway eval runs/demo my.txt --json
+      headway eval runs/reverse --limit 100
+      headway eval --hypotheses mine.de --references right.de --against yours.de
     """
-    for name, value in (("--context", context), ("--batch-size", batch_size)):
+    for name, value in (("--context", context), ("--batch-size", batch_size), ("--limit", limit)):
         if value is not None and value < 1:
             raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
     if text is not None and part != "valid":
         raise typer.BadParameter(f"{part} is a part of the run's own text, not of {text}", param_hint="--part")
+    check_out(sentences, "--sentences")
+    files = FilesToScore(references or [], hypotheses, against, sentences, lowercase)
+    if hypotheses is not None:
+        score_files(files, model, limit, json=json)
+        return
+    if model is None:
+        raise typer.BadParameter("a model or run, or --hypotheses FILE --references FILE", param_hint="MODEL")
     import headway
     from headway.config import Recipe, load_recipe
     from headway.data import load_documents, read_part
     from headway.models.base import LanguageModel
 
     plan = load_recipe(Path(model)) if (Path(model) / "recipe.toml").is_file() else None
-    if text is None and plan is None:
+    if text is None and plan is None and not references:
         raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
     loaded = headway.load(model, device=device, dtype=dtype)
+    if getattr(loaded, "needs_source", False):
+        if context is not None:
+            raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
+        how = Translating(num_beams, length_penalty, batch_size, limit, device, dtype)
+        score_translator(loaded, model, plan, text, part, files, how, json=json)
+        return
+    if files.given:
+        raise typer.BadParameter(f"{model} does not translate: {files.given} is for those that do", param_hint="MODEL")
     is_plain = isinstance(loaded, LanguageModel) and not getattr(loaded, "needs_source", False)
     if text is None and not is_plain:
         assert plan is not None

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64;
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 # How a data source is read.
-Format = Annotated[str, typer.Option(help="text, jsonl, csv, tsv, parquet, conll, squad; auto: by name.")]
+Format = Annotated[str, typer.Option(help="text, jsonl, csv, tsv, parquet, conll, squad, misspellings; auto: by name.")]
 _BY = "by name, or by number from 1 where the first row is no header"
 TextColumn = Annotated[str | None, typer.Option("--text", help=f"Column of the text, {_BY}.")]
 PairColumns = Annotated[str | None, typer.Option("--pairs", help=f"Columns of pairs, SOURCE,TARGET, {_BY}.")]
@@ -58,3 +59,30 @@ def say(pipe: Any) -> None:
     for label, lines in (("note", pipe.notes), ("warning", pipe.warnings)):
         for line in lines:
             print(f"{label}: {line}", file=sys.stderr)
+
+
+def read_lines(file: str) -> list[str]:
+    """The lines of a text file, or with - of stdin; empty ones are kept."""
+    from headway.data.formats import decode_text
+    from headway.errors import DataError
+
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark
+    lines = decode_text(data, "stdin" if file == "-" else file).split("\n")
+    lines = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+    if not lines:
+        raise DataError(f"{'stdin' if file == '-' else file} holds nothing: one text per line")
+    return lines
+
+
+def check_out(file: Path | None, flag: str) -> None:
+    """Say before the work is done that its result would have no place."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise typer.BadParameter(f"{file} is a folder: name a file", param_hint=flag)
+    if not file.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent} to write {file.name} to", param_hint=flag)

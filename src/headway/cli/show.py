@@ -82,7 +82,7 @@ def sampling(
     import torch
 
     import headway
-    from headway.generation import make_pipeline
+    from headway.choosing import make_pipeline
     from headway.sampling import Pipeline
     from headway.trace.sampling import as_text, draw, passage
 
@@ -117,6 +117,74 @@ def sampling(
     print(as_text(shown))
     if out is not None:
         print(f"picture: {out}")
+
+
+@app.command()
+def attention(
+    model: Annotated[str, typer.Argument(help="A model directory or a run.")],
+    text: Annotated[str, typer.Argument(help="The text; of a translator, the source.")],
+    target: Annotated[
+        str | None, typer.Argument(help="Of a translator: the translation to look at. Default: its own.")
+    ] = None,
+    side: Annotated[
+        str | None,
+        typer.Option(help="cross (a translation at its source), encoder or decoder (a text at itself)."),
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="One layer, from 0. Default: all.")] = None,
+    head: Annotated[int | None, typer.Option(help="One head, from 0. Default: all.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what the tokens of a text look at: a row for each token, over all heads or one.
+
+    In the terminal, the three tokens that each looks at most (the mean of the heads, of the last layer unless one is
+    named); in the picture a panel for every layer and head.
+
+    \b
+    Examples:
+      headway show attention runs/reverse "abcde" --layer 1
+      headway show attention runs/reverse "abcde" --side encoder --layer 0 --head 2 --json
+      headway show attention runs/demo "The statement is" --layer 0
+    """
+    import headway
+    from headway.models import Transformer
+    from headway.trace.attention import as_text, draw, labels, record
+    from headway.translation import begin_id, encode_sources, translator
+
+    loaded: Any = headway.load(model)
+    tokenizer = loaded.tokenizer
+    layers, heads = (None if i is None else [i] for i in (layer, head))
+    if isinstance(loaded, Transformer):
+        translator(loaded)
+        if target is None:
+            target = headway.translate(loaded, text)[0].text
+        (source,) = encode_sources(loaded, tokenizer, [text])
+        if not source:
+            raise typer.BadParameter("an empty text: there is nothing to look at", param_hint="TEXT")
+        ids = [begin_id(loaded), *tokenizer.encode(target)]
+        maps = record(loaded, ids, source=source, side=side, layers=layers, heads=heads)
+        looks = source if maps[0].side == "encoder" else ids
+        seen = ids if maps[0].side == "decoder" else source
+    else:
+        if target is not None:
+            raise typer.BadParameter(f"a {type(loaded).__name__} has no source: one text", param_hint="TARGET")
+        ids = tokenizer.frame(tokenizer.encode(text))[0] if tokenizer.mask_id is not None else tokenizer.prompt(text)
+        maps = record(loaded, ids, side=side, layers=layers, heads=heads)
+        looks = seen = ids
+    rows, columns = labels(tokenizer, looks), labels(tokenizer, seen)
+    if out is not None:
+        draw(maps, rows, columns, out)
+    if json:
+        found = [{"layer": m.layer, "heads": m.heads, "weights": m.weights.tolist()} for m in maps]
+        print_json({"side": maps[0].side, "rows": rows, "columns": columns, "maps": found,
+                    "picture": None if out is None else str(out)})  # fmt: skip
+        return
+    shown = maps[-1]
+    of = f"head {shown.heads[0]}" if len(shown.heads) == 1 else f"the mean of {len(shown.heads)} heads"
+    print(f"{shown.side} attention, layer {shown.layer}, {of}\n")
+    print(as_text(shown, rows, columns))
+    if out is not None:
+        print(f"\npicture: {out}")
 
 
 def _setting(text: str) -> tuple[str, object]:

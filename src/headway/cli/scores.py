@@ -1,0 +1,170 @@
+"""Translations scored for `headway eval`: of a model, of a file, of two against each other."""
+
+import json as json_lines
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from headway.cli.options import print_json, read_lines
+
+if TYPE_CHECKING:
+    from headway.config import Recipe
+
+
+@dataclass(frozen=True)
+class FilesToScore:
+    references: list[Path]
+    hypotheses: Path | None
+    against: str | None
+    sentences: Path | None
+    lowercase: bool
+
+    @property
+    def given(self) -> str | None:
+        """The first of these flags that is set."""
+        named = (("--references", self.references), ("--against", self.against), ("--sentences", self.sentences))
+        return next((name for name, value in named if value), None)
+
+    def read_references(self) -> list[list[str]]:
+        return [read_lines(str(file)) for file in self.references]
+
+
+@dataclass(frozen=True)
+class Translating:
+    num_beams: int
+    length_penalty: float
+    batch_size: int
+    limit: int | None
+    device: str
+    dtype: str
+
+    def of(self, model: Any, sources: Sequence[str]) -> list[str]:
+        import headway
+
+        found = headway.translate(
+            model,
+            sources,
+            num_beams=self.num_beams,
+            length_penalty=self.length_penalty,
+            batch_size=self.batch_size,
+            truncate=True,
+        )
+        return [" ".join(translation.text.split("\n")) for translation in found]
+
+
+def score_files(files: FilesToScore, model: str | None, limit: int | None, *, json: bool) -> None:
+    """Translations that are there already."""
+    from headway.metrics import check_lines
+
+    if model is not None:
+        raise typer.BadParameter("a model, or translations that are there: one of the two", param_hint="--hypotheses")
+    if not files.references:
+        raise typer.BadParameter("what is right? give --references FILE", param_hint="--references")
+    found = read_lines(str(files.hypotheses))
+    references = files.read_references()
+    check_lines(found, references)
+    other = None if files.against is None else read_lines(files.against)
+    if other is not None:
+        check_lines(other, references)
+    found, other = found[:limit], None if other is None else other[:limit]
+    _report(
+        {"hypotheses": str(files.hypotheses)}, found, [some[:limit] for some in references], other, files, json=json
+    )
+
+
+def score_translator(
+    model: Any,
+    name: str,
+    plan: "Recipe | None",
+    text: str | None,
+    part: Literal["valid", "test"],
+    files: FilesToScore,
+    how: Translating,
+    *,
+    json: bool,
+) -> None:
+    """What a model makes of a part of its run's data, or of a file with references."""
+    import headway
+    from headway.metrics import check_lines
+    from headway.training.setup import pairs_of, score_on
+
+    facts: dict[str, Any] = {"model": name, "n_params": model.n_params, "num_beams": how.num_beams}
+    if text is not None:
+        if not files.references:
+            raise typer.BadParameter("what is right? give --references FILE", param_hint="--references")
+        sources, references = read_lines(text), files.read_references()
+        check_lines(sources, references)
+        facts["text"] = text
+    else:
+        if files.references:
+            raise typer.BadParameter("of which text? name it: MODEL TEXT --references FILE", param_hint="--references")
+        if plan is None:
+            raise typer.BadParameter(f"{name} is no run with held-out text: name TEXT and --references")
+        pairs = pairs_of(plan, part)
+        sources, references = [pair.source for pair in pairs], [[pair.target for pair in pairs]]
+        facts |= {"text": f"{plan.data.path}, the {part} part", **score_on(model, plan, part).to_dict()}
+    other = None
+    if files.against is not None and not Path(files.against).is_dir():
+        other = read_lines(files.against)
+        check_lines(other, references)
+        other = other[: how.limit]
+    sources, references = sources[: how.limit], [some[: how.limit] for some in references]
+    started = time.monotonic()
+    found = how.of(model, sources)
+    facts["seconds"] = time.monotonic() - started
+    if files.against is not None and other is None:
+        other = how.of(headway.load(files.against, device=how.device, dtype=how.dtype), sources)
+    _report(facts, found, references, other, files, json=json)
+
+
+def _report(
+    facts: dict[str, Any],
+    found: list[str],
+    references: list[list[str]],
+    other: list[str] | None,
+    files: FilesToScore,
+    *,
+    json: bool,
+) -> None:
+    from headway.files import write_text
+    from headway.metrics import compare, score, sentence_scores
+
+    metrics = score(found, references, lowercase=files.lowercase)
+    rights = [set(map(str.strip, some)) for some in zip(*references, strict=True)]
+    exact = sum(text.strip() in some for text, some in zip(found, rights, strict=True)) / len(found)
+    compared = [] if other is None else compare(found, other, references, lowercase=files.lowercase)
+    if files.sentences is not None:
+        each = sentence_scores(found, references, lowercase=files.lowercase)
+        rows = [
+            {"line": i, "translation": text, "references": list(some), **scores}
+            for i, (text, some, scores) in enumerate(zip(found, zip(*references, strict=True), each, strict=True), 1)
+        ]
+        write_text(files.sentences, "".join(json_lines.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    if json:
+        print_json({
+            **facts,
+            "n_sentences": len(found),
+            "exact_match": exact,
+            **{metric.name: metric.score for metric in metrics},
+            "signatures": {metric.name: metric.signature for metric in metrics},
+            "comparison": [asdict(row) for row in compared],
+        })  # fmt: skip
+        return
+    for label in ("model", "hypotheses", "text", "nats_per_target"):
+        if label in facts:
+            value = facts[label]
+            print(f"{label.replace('_', ' '):<16}{f'{value:.4f}' if isinstance(value, float) else value}")
+    took = f" in {facts['seconds']:.1f} s" if "seconds" in facts else ""
+    print(f"{'sentences':<16}{len(found):,}{took}")
+    print(f"{'exact match':<16}{exact:.2%}")
+    for metric in metrics:
+        print(f"{metric.name:<16}{metric.summary.partition('= ')[2]}\n{'':<16}{metric.signature}")
+    for row in compared:
+        sure = "more than chance" if row.p < 0.05 else "may be chance"
+        both = zip((row.first, row.second), row.interval, strict=True)
+        scores = " against ".join(f"{value:.2f} ± {within:.2f}" for value, within in both)
+        print(f"{row.name:<16}{scores}: p = {row.p:.3f}, {sure}")

@@ -1,0 +1,303 @@
+"""From one text to another: sources in, translations out, whatever the two languages are.
+
+The encoder reads each source once, and all beams look at the one result (nn/beams.py). Sources of like length are
+translated together, and a sentence that is finished leaves its batch, so that neither waits for the other; what comes
+out does not depend on who was in the batch.
+"""
+
+import re
+import secrets
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from headway.choosing import end_ids, make_pipeline
+from headway.devices import varying_shapes
+from headway.errors import ConfigError, InputError
+from headway.generation import Request, Token, write
+from headway.models import Transformer
+from headway.models.base import Model, evaluating
+from headway.nn.linear import PackedWeights
+from headway.sampling import FLAT, PRESETS, SAMPLERS
+from headway.search import Hypothesis, beam_search
+from headway.search.beam import make_rules
+from headway.search.prompts import check_whole, stages
+from headway.tokenizers import Tokenizer
+from headway.trace.attention import record
+
+DEFAULT_BEAMS = 5
+DEFAULT_BATCH = 64  # sources translated at a time
+
+
+class Aligned(NamedTuple):
+    """A word of the translation and the word of the source it looked at most."""
+
+    word: str
+    source: str
+    place: int  # which word of the source, from 0
+    weight: float  # how much of its look fell there
+
+
+class Translation(NamedTuple):
+    """One way to say it; `others` are the next best ones, where more than one was asked for."""
+
+    text: str
+    score: float | None  # of beam search: log-probability over the norm of its length
+    log_prob: float | None  # summed over its tokens
+    tokens: list[int]  # the end token included
+    ended: bool  # by the end token, not by the length
+    others: list["Translation"]
+
+
+EMPTY = Translation("", None, None, [], True, [])  # of an empty source
+
+
+def translate(model: Model, texts: str | Sequence[str], **options: Any) -> list[Translation]:
+    """The translation of each text, in their order; `translations` lists the options.
+
+    headway.translate(model, ["Two dogs play."])[0].text
+    """
+    given = [texts] if isinstance(texts, str) else list(texts)
+    with PackedWeights():
+        found = dict(translations(model, given, **options))
+    return [found[row] for row in range(len(given))]
+
+
+def translations(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    num_beams: int | None = None,
+    n_best: int = 1,
+    length_penalty: float | None = None,
+    length_norm: str | None = None,
+    early_stopping: bool | Literal["never"] | None = None,
+    max_new_tokens: int | None = None,
+    truncate: bool = False,
+    batch_size: int = DEFAULT_BATCH,
+    seed: int | None = None,
+    preset: str | None = None,
+    order: Sequence[str] | None = None,
+    **settings: Any,
+) -> Iterator[tuple[int, Translation]]:
+    """Yield (row, translation) as they are done, similar lengths together.
+
+    Five beams search for the best translation (`length_penalty` 1, `length_norm` "power", `early_stopping` False unless
+    given); `num_beams=1` is greedy. A temperature or a filter by its name (`temperature=0.7`, `top_p=0.9`, …) draws at
+    random instead, text j of row i from `seed + i · n_best + j`. Bias, constraints and penalties go with both. An empty
+    text has an empty translation. One that is longer than the model's context is refused, or cut with `truncate`.
+    Without `max_new_tokens` a translation may be as long as the context.
+    """
+    model, tokenizer = translator(model)
+    check_whole("batch_size", batch_size, 1)
+    check_whole("n_best", n_best, 1)
+    sources = encode_sources(model, tokenizer, texts, truncate=truncate)
+    longest = _longest(model, max_new_tokens)
+    ends = end_ids(model)
+    least = settings.get("min_new_tokens")
+    if isinstance(least, int) and least > longest:
+        raise ConfigError(f"min_new_tokens={least} is more than the {longest} tokens a translation may have")
+    asked = {"length_penalty": length_penalty, "length_norm": length_norm, "early_stopping": early_stopping}
+    of_beams: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if _draws(settings, num_beams):
+        for name, value in of_beams.items():
+            raise ConfigError(f"{name}={value!r} is for beam search, and this draws at random: one of the two")
+        if seed is not None:
+            check_whole("seed", seed, -(2**63), 2**63 - 1)
+        pipe = make_pipeline(tokenizer, ends, preset or "default", order, **settings)
+        base = secrets.randbits(32) if seed is None else seed
+    else:
+        for name, unused in (("seed", seed), ("preset", preset), ("temperature", settings.get("temperature"))):
+            if unused is not None:
+                raise ConfigError(f"{name}={unused!r} with beam search, which draws nothing at random: leave it out")
+        beams = DEFAULT_BEAMS if num_beams is None else num_beams
+        check_whole("num_beams", beams, 1)
+        if n_best > beams:
+            raise ConfigError(f"n_best={n_best} of num_beams={beams}: at most as many as there are beams")
+        of_beams = {"length_penalty": 1.0, "length_norm": "power", "early_stopping": False, **of_beams}
+        make_rules(beams, longest, sorted(ends), **of_beams, n_best=n_best)  # refuses what is wrong, here and now
+        order = order or [name for name in PRESETS["default"] if name != "temperature"]
+        pipe = stages(make_pipeline(tokenizer, ends, order=order, **settings), "beam search", len(texts))
+    if pipe.n_rows not in (None, len(texts)):
+        raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(texts)} texts: one value, or one per text")
+
+    def by_beams(rows: list[int]) -> list[list[Translation]]:
+        found = beam_search(
+            model,
+            [[begin_id(model)] for _ in rows],
+            num_beams=beams,
+            max_new_tokens=longest,
+            eos_ids=sorted(ends),
+            n_best=n_best,
+            pipeline=pipe.select(rows),
+            state=start(model, [sources[row] for row in rows], longest + 1),
+            vocab_size=tokenizer.vocab_size,
+            **of_beams,
+        )
+        return [[_spelled(tokenizer, h, ends) for h in row] for row in found]
+
+    def by_chance(rows: list[int]) -> list[list[Translation]]:
+        several = [row for row in rows for _ in range(n_best)]
+        request = Request(model, tokenizer, pipe, ends, [], include_stop=False, logprobs=0, explain=False)
+        seeds = [base + row * n_best + j for row in rows for j in range(n_best)]
+        state = start(model, [sources[row] for row in rows], longest + 1)
+        state = state.reorder([i for i in range(len(rows)) for _ in range(n_best)])
+        prompts = [[begin_id(model)] for _ in several]
+        written: list[list[Token]] = [[] for _ in several]
+        for token in write(request, pipe.select(several), prompts, [longest] * len(several), seeds, state):
+            written[token.row].append(token)
+        drawn = [_written(tokens) for tokens in written]
+        by_row = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
+        return [sorted(some, key=lambda t: -(t.log_prob or 0.0)) for some in by_row]
+
+    return _in_batches(model, sources, batch_size, by_chance if _draws(settings, num_beams) else by_beams)
+
+
+def _in_batches(
+    model: Transformer,
+    sources: list[list[int]],
+    batch_size: int,
+    work: Callable[[list[int]], list[list[Translation]]],
+) -> Iterator[tuple[int, Translation]]:
+    yield from ((row, EMPTY) for row, source in enumerate(sources) if not source)
+    # The longest first: what does not fit into memory shows at once.
+    order = sorted((row for row, source in enumerate(sources) if source), key=lambda row: -len(sources[row]))
+    for at in range(0, len(order), batch_size):
+        rows = order[at : at + batch_size]
+        with evaluating(model), PackedWeights(), torch.inference_mode():
+            found = work(rows)
+        yield from ((row, best._replace(others=others)) for row, (best, *others) in zip(rows, found, strict=True))
+
+
+def translator(model: Model) -> tuple[Transformer, Tokenizer]:
+    """The model if it translates, and its tokenizer."""
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"a {type(model).__name__} has no source to translate from; a transformer has: headway train multi30k-en-de"
+        )
+    if model.tokenizer is None:
+        raise InputError("this model has no tokenizer, so it can only be used with ids: headway.search.beam_search")
+    return model, model.tokenizer
+
+
+def encode_sources(
+    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, truncate: bool = False
+) -> list[list[int]]:
+    """Each text as the encoder reads it: its tokens and the end; [] for one that is empty. Too long ones are cut at
+    their end with `truncate`."""
+    end = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
+    if end is None:
+        raise InputError("neither config.json nor the tokenizer say which token ends a source (eos_id)")
+    limit = model.config.context
+    found = []
+    for number, ids in enumerate(tokenizer.encode_batch([text.strip() for text in texts]), 1):
+        if len(ids) >= limit and not truncate:
+            raise InputError(
+                f"text {number} has {len(ids)} tokens, and this model reads at most {limit - 1}: shorten it, or cut it "
+                f"with truncate=True (--truncate)"
+            )
+        found.append([*ids[: limit - 1], end] if ids else [])
+    return found
+
+
+def start(model: Transformer, sources: Sequence[Sequence[int]], capacity: int) -> Any:
+    """The state of a model that has read these sources."""
+    lengths = torch.tensor([len(source) for source in sources])
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(source) for source in sources], batch_first=True)
+    is_real = torch.arange(ids.shape[1]) < lengths[:, None]
+    mask = None if bool(is_real.all()) else is_real.to(model.device)
+    with torch.inference_mode(), varying_shapes():
+        return model.start(source=ids.to(model.device), source_mask=mask, capacity=capacity)
+
+
+def begin_id(model: Transformer) -> int:
+    """The token a target begins with."""
+    begin = (
+        model.config.bos_id if model.tokenizer is None or model.config.bos_id is not None else model.tokenizer.bos_id
+    )
+    if begin is None:
+        raise InputError("neither config.json nor the tokenizer say which token a translation begins with (bos_id)")
+    return begin
+
+
+def _longest(model: Transformer, asked: int | None) -> int:
+    """How many tokens a translation may have, its end included."""
+    limit = model.decoder.positions.limit
+    if asked is not None:
+        check_whole("max_new_tokens", asked, 1)
+        if limit is not None and asked >= limit:
+            raise InputError(
+                f"max_new_tokens={asked} do not fit in the context of {limit}: ask for at most {limit - 1}"
+            )
+        return asked
+    return max(1, model.config.context - 1)
+
+
+def _draws(settings: dict[str, Any], num_beams: int | None) -> bool:
+    """Whether tokens are drawn at random: some setting asks for it, and no beams are asked for."""
+    names = (FLAT[name][0] if name in FLAT else name for name, value in settings.items() if value is not None)
+    groups = {SAMPLERS[name].group for name in names if name in SAMPLERS}
+    return num_beams is None and bool(groups - {"constraint", "penalty"})
+
+
+def _spelled(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> Translation:
+    tokens = h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens
+    return Translation(tokenizer.decode(tokens).strip(), h.score, h.log_prob, h.tokens, h.ended, [])
+
+
+def _written(tokens: list[Token]) -> Translation:
+    text = "".join(token.text for token in tokens).strip()
+    return Translation(
+        text,
+        None,
+        sum(token.logprob or 0.0 for token in tokens),
+        [token.id for token in tokens],
+        tokens[-1].finish == "stop",
+        [],
+    )
+
+
+def align(model: Model, source: str, target: str, *, layer: int | None = None, truncate: bool = False) -> list[Aligned]:
+    """For each word of a translation, the word of the source that the decoder looked at most when it wrote it.
+
+    Weights are the mean over the heads of one layer, by default the last but one, which is the nearest to an alignment
+    (Garg et al. 2019, §4.1), summed over the pieces of a source word and averaged over those of a target word. With
+    `truncate` a source longer than the context is cut as `translate` cuts it.
+    """
+    model, tokenizer = translator(model)
+    here, there = _words(tokenizer, source.strip()), _words(tokenizer, target.strip())
+    if not here.words or not there.words:
+        return []
+    if layer is None:
+        layer = max(0, model.config.resolved().n_decoder_layers - 2)
+    (ids,) = encode_sources(model, tokenizer, [source], truncate=truncate)
+    written = [begin_id(model), *there.ids[:-1]][: model.config.context]
+    seen = record(model, written, source=ids, side="cross", layers=[layer])
+    weights = seen[0].weights.mean(dim=0)  # (T, S); row t wrote token t
+    by_word = torch.zeros(len(there.words), len(here.words))
+    for row, word in zip(weights, there.places, strict=False):  # the end is no word, nor is what was cut
+        for weight, other in zip(row, here.places, strict=False):
+            by_word[word, other] += weight
+    counts = torch.bincount(torch.tensor(there.places), minlength=len(there.words)).clamp(min=1)
+    best = (by_word / counts[:, None]).max(dim=1)
+    return [
+        Aligned(word, here.words[place], place, weight)
+        for word, place, weight in zip(there.words, best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+class _Words(NamedTuple):
+    words: list[str]
+    ids: list[int]
+    places: list[int]  # the word of each token
+
+
+def _words(tokenizer: Tokenizer, text: str) -> _Words:
+    """The words of a text, cut at spaces, and its tokens. A token may begin with the space before its word."""
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    encoded = tokenizer.encode_with_offsets(text)
+    ends = [end for _, end in spans]
+    places = [min(bisect_left(ends, max(end, 1)), len(spans) - 1) for _, end in encoded.offsets] if spans else []
+    return _Words([text[a:b] for a, b in spans], list(encoded.ids), places)
