@@ -222,10 +222,13 @@ class TokenizerConfig(Config, frozen=True, kw_only=True):
     words: Literal["punctuation", "spaces"] | None = None  # word: where words are cut
     special: list[str] = []  # special tokens to add to its own
     path: str | None = None  # use this tokenizer (a file or folder of any kind) instead of training one
+    dropout: float = 0.0  # bpe, learning from pairs: the share of merges left out, anew each epoch; 0: none
 
     def __post_init__(self) -> None:
         _at_least(self, "vocab_size", 1)
         _at_least(self, "min_frequency", 0)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"tokenizer.dropout={self.dropout} must be at least 0 and below 1")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -238,7 +241,7 @@ class DataConfig(Config, frozen=True, kw_only=True):
     path: str = "pydocs"  # a built-in corpus by name, a file, a folder, a glob, two files as "train.{en,de}", hub:…
     mix: dict[str, float] = {}  # several sources and their weights, in place of path
     root: str | None = None  # relative paths start here; None: $HEADWAY_DATA, then the working directory
-    format: Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad"] = "auto"
+    format: Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad", "misspellings"] = "auto"
     text: str | None = None  # column of the text, by name or by number from 1
     pairs: str | None = None  # columns of pairs: "source,target"
     label: str | None = None  # column of the label
@@ -273,6 +276,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
     objective: Objective = "auto"  # what is learned; "auto": what the family is for (gpt causal, bert masked, …)
     label_smoothing: float = 0.0  # the share of each target spread over the vocabulary (Szegedy et al. 2016, §7)
+    agreement: float = 0.0  # pairs: see each twice, and pay for what dropout changes (R-Drop, Liang et al. 2021: 5)
 
     steps: int = 1000
     batch_size: int = 16  # rows a step learns from, over all ranks and pieces
@@ -332,7 +336,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             _at_least(self, name, least)
         if self.seed >= 2**31:
             raise ConfigError(f"train.seed={self.seed} must be below 2147483648")
-        for name in ("lr", "matrix_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor"):
+        for name in ("lr", "matrix_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor", "agreement"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise ConfigError(f"train.{name}={value} must be a number from 0 upwards")
@@ -361,6 +365,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 class EvalConfig(Config, frozen=True, kw_only=True):
     every: int = 0  # steps between evaluations on held-out text; 0: only at the end
     batch_size: int = 16
+    metric: Literal["loss", "bleu", "exact"] = "loss"  # what the best is best in; of pairs also what is written
     patience: int = 0  # evaluations without a new best after which training stops; 0: never
 
     def __post_init__(self) -> None:

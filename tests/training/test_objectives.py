@@ -1,11 +1,15 @@
 """Every objective learns, is scored, saved, loaded and resumed by the one loop; its loss is what one would write."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
 import headway
+from headway.data.batches import Draw
+from headway.data.records import Pair
+from headway.data.textpairs import TextPairs
 from headway.training.checkpoint import Run
 from headway.training.objectives import OBJECTIVES, Learner
 from headway.training.parallel import World
@@ -89,3 +93,104 @@ def test_the_loss_is_the_plain_one(objective, smoothing, tmp_path):
     sharp, _ = learner.eval()(batch)
     exact = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
     assert_close(sharp, exact, rtol=1e-5, atol=1e-4)  # scores are never smoothed
+
+
+def with_chance(tmp_path, **train):
+    """Pairs with all the chance there is: dropout, words spelled anew, two passes that should agree."""
+    recipe = for_objective("pairs", tmp_path, agreement=4.0, label_smoothing=0.1, **train)
+    tokenizer = recipe.tokenizer.replace(kind="bpe", vocab_size=280, dropout=0.2)
+    return recipe.replace(tokenizer=tokenizer, model=recipe.model.replace(dropout=0.3))
+
+
+def test_agreement_is_what_one_would_write(tmp_path):
+    task = make_task(with_chance(tmp_path))
+    torch.manual_seed(0)
+    model = make_model(task, "cpu")
+    batch = task.batches(World()).at(0, 0)
+    learner = Learner(model, "pairs", 0.1, 4.0).train()
+    torch.manual_seed(7)
+    nats, _ = learner(batch)
+    nats.backward()
+    found = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    torch.manual_seed(7)
+    twice = [torch.cat((x, x)) for x in (batch.inputs, batch.source, batch.source_mask)]
+    logits = model(twice[0], source=twice[1], source_mask=twice[2]).chunk(2)
+    is_real = batch.targets != -100
+    losses = [F.cross_entropy(l[is_real], batch.targets[is_real], label_smoothing=0.1, reduction="sum") for l in logits]
+    p, q = (l[is_real].log_softmax(-1) for l in logits)
+    apart = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))) / 2
+    plain = sum(losses) / 2 + 4.0 / 2 * apart
+    plain.backward()
+    assert_close(nats, plain, rtol=1e-5, atol=1e-4)
+    for ours, wanted in zip(found, (p.grad for p in model.parameters()), strict=True):
+        assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+    assert apart > 0.01
+    learner.eval()
+    assert_close(learner(batch)[0], Learner(model, "pairs").eval()(batch)[0])  # scores know nothing of it
+
+
+def test_spelled_anew_is_resumed_exactly(tmp_path):
+    recipe = with_chance(tmp_path, steps=14, save_every=5, log_every=1)
+    headway.train(recipe, out=tmp_path / "whole")
+    half_way(recipe, tmp_path / "parts", 8)
+    headway.train(recipe, out=tmp_path / "parts", resume=True)
+    assert differences(Run(tmp_path / "whole"), Run(tmp_path / "parts")) == []
+
+
+def sources(batch):
+    return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
+
+
+def test_words_are_spelled_differently_every_epoch_and_held_out_ones_never(tmp_path):
+    task = make_task(with_chance(tmp_path))
+    batches = task.batches(World())
+    first, again = (batches.examples.collate(batches.order.indices(0, 0), Draw(1, epoch)) for epoch in (0, 1))
+    decode = task.tokenizer.decode
+    for a, b in zip(sources(first), sources(again), strict=True):
+        assert decode(a) == decode(b)
+    assert any(a != b for a, b in zip(sources(first), sources(again), strict=True))
+    held = task.held_out.batches.at(0, 0)
+    for row in sources(held):
+        assert row[:-1] == task.tokenizer.encode(decode(row[:-1]))
+
+
+def test_a_spelling_that_does_not_fit_is_not_cut(tmp_path):
+    tokenizer = headway.tokenizers.train("bpe", ["Hello world, this is a test of things."] * 9, 300)
+    text = "Hello world, this is a test of things."
+    n = len(tokenizer.encode(text))
+    examples = TextPairs([Pair(text, text)], tokenizer, context=n + 1, dropout=0.9)
+    for epoch in range(5):
+        batch = examples.collate(np.array([0]), Draw(1, epoch))
+        assert tokenizer.decode(batch.source[0].tolist()) == text
+        assert batch.targets[0, -1] == tokenizer.eos_id
+
+
+@pytest.mark.parametrize("name", ["train.agreement=2", "tokenizer.dropout=0.1", "eval.metric=bleu"])
+def test_what_is_for_pairs_is_refused_elsewhere(name):
+    with pytest.raises(headway.ConfigError, match=f"{name.split('=')[0]}=.* is for an encoder-decoder"):
+        make_task(headway.load_recipe("demo", [name]))
+
+
+def test_batches_padded_to_few_shapes_teach_the_same(tmp_path):
+    task = make_task(for_objective("pairs", tmp_path))
+    torch.manual_seed(0)
+    model = make_model(task, "cpu")
+    batch = task.batches(World()).at(0, 0)
+    wide = batch.bucketed(1000)
+    assert (len(batch), batch.source.shape[1]) != (32, 8)
+    assert (len(wide), wide.source.shape[1] % 8, wide.inputs.shape[1] % 8) == (32, 0, 0)
+    assert wide.n_targets == batch.n_targets
+    exact = batch.bucketed(max(batch.source.shape[1], batch.inputs.shape[1]))  # no room for more
+    assert max(exact.source.shape[1], exact.inputs.shape[1]) == max(batch.source.shape[1], batch.inputs.shape[1])
+    gradients = []
+    for one in (batch, wide):
+        for learner in (Learner(model, "pairs", 0.1), Learner(model, "pairs", 0.1, 3.0)):
+            model.zero_grad()
+            nats, _ = learner.train()(one)
+            nats.backward()
+            gradients.append((nats, [p.grad.clone() for p in model.parameters()]))
+    for (nats, ours), (others, theirs) in zip(gradients[:2], gradients[2:], strict=True):
+        assert_close(nats, others, rtol=1e-5, atol=1e-5)
+        for a, b in zip(ours, theirs, strict=True):
+            assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -266,8 +266,8 @@ def test_text_that_goes_away_while_training_ends_it_with_a_checkpoint(tmp_path, 
     recipe = make(tmp_path, train=SHORT)
     real = loop.work_from
 
-    def gone(*arguments):
-        for i, work in enumerate(real(*arguments)):
+    def gone(*arguments, **options):
+        for i, work in enumerate(real(*arguments, **options)):
             if i == 6:
                 raise FileNotFoundError(2, "No such file or directory", "train-0003.safetensors")
             yield work

@@ -50,6 +50,10 @@ class Batch:
         """How many predictions are asked for: what a loss is averaged over. Ask before the batch goes to a GPU."""
         raise NotImplementedError
 
+    def bucketed(self, most: int) -> Self:
+        """The same with padding, so that few shapes recur, where rows are of different lengths: see textpairs.py."""
+        return self
+
     def rows(self, indices: Tensor) -> Self:
         """Some rows, or all in another order."""
         return self._map(lambda tensor: tensor[indices])

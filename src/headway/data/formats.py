@@ -56,7 +56,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("format", ("auto", *dict.fromkeys(ENDINGS.values()))),
+            ("format", ("auto", *dict.fromkeys(ENDINGS.values()), "misspellings")),
             ("scheme", ("bio", "iob1", "any")),
             ("errors", ("strict", "replace")),
         ):
@@ -92,11 +92,12 @@ def kind_of(format: str, how: Reading) -> Kind:
         raise ConfigError(f"separator={how.separator!r} is for text files; {format} files have records of their own")
     if how.scheme != "bio" and format != "conll":
         raise ConfigError(f"scheme={how.scheme!r} is for token-tag files, and this is {format}")
-    if format in ("conll", "squad", "text"):
+    if format in ("conll", "squad", "text", "misspellings"):
         for name in ("text", "pairs", "label"):
             if getattr(how, name) is not None:
                 raise ConfigError(f"{name}={getattr(how, name)!r} names a column, but a {format} file has no columns")
-        return "tagged" if format == "conll" else "questions" if format == "squad" else "text"
+        kinds: dict[str, Kind] = {"conll": "tagged", "squad": "questions", "misspellings": "pairs"}
+        return kinds.get(format, "text")
     return "pairs" if how.pairs else "labelled" if how.label else "text"
 
 
@@ -453,6 +454,20 @@ def read_squad(file: Path, how: Reading) -> Iterator[Record]:
         ) from None
 
 
+def read_misspellings(file: Path, how: Reading) -> Iterator[Record]:
+    """Lists as Peter Norvig's: "right: wrong, wrong*3", a word a line and how it was misspelt, how often after the
+    star. Each way is one pair from wrong to right."""
+    for number, line in enumerate(lines(file, how.errors), start=1):
+        right, colon, wrongs = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon or not right.strip():
+            raise DataError(f"{file}, line {number}: {line!r:.40} is not of the form 'right: wrong, wrong*3'")
+        for wrong in dict.fromkeys(re.sub(r"\*\d+$", "", cell.strip()) for cell in wrongs.split(",")):
+            if wrong:
+                yield Pair(wrong, right.strip())
+
+
 READERS: dict[str, Callable[[Path, Reading], Iterator[Record]]] = {
     "text": read_documents,
     "jsonl": read_jsonl,
@@ -461,6 +476,7 @@ READERS: dict[str, Callable[[Path, Reading], Iterator[Record]]] = {
     "parquet": read_parquet,
     "conll": read_conll,
     "squad": read_squad,
+    "misspellings": read_misspellings,
 }
 
 

@@ -86,6 +86,8 @@ class TaskScore:
     nats_per_target: float
     n_targets: int
     accuracy: float | None = None  # share of the targets that got the highest score, where that is asked
+    bleu: float | None = None  # of what the model writes, where that is asked (eval.metric)
+    exact: float | None = None  # share of what it writes that is right to the letter, where that is asked
 
     @property
     def perplexity(self) -> float:
@@ -93,16 +95,21 @@ class TaskScore:
 
     @property
     def merit(self) -> float:
-        return self.nats_per_target
+        written = self.bleu if self.bleu is not None else self.exact
+        return self.nats_per_target if written is None else -written
 
     @property
     def summary(self) -> str:
-        right = "" if self.accuracy is None else f", {self.accuracy:.2%} right"
-        return f"{self.nats_per_target:.4f} nats per target{right}"
+        parts = [f"{self.nats_per_target:.4f} nats per target"]
+        parts += [] if self.accuracy is None else [f"{self.accuracy:.2%} right"]
+        parts += [] if self.bleu is None else [f"BLEU {self.bleu:.2f}"]
+        parts += [] if self.exact is None else [f"{self.exact:.2%} exact"]
+        return ", ".join(parts)
 
     def to_dict(self) -> dict[str, float]:
         found = {"nats_per_target": self.nats_per_target, "n_targets": self.n_targets, "perplexity": self.perplexity}
-        return found if self.accuracy is None else {**found, "accuracy": self.accuracy}
+        asked = {"accuracy": self.accuracy, "bleu": self.bleu, "exact": self.exact}
+        return found | {name: value for name, value in asked.items() if value is not None}
 
 
 def _exp(nats: float) -> float:

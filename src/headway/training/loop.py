@@ -31,7 +31,7 @@ from headway import __version__
 from headway.config import StackConfig
 from headway.costs import flops_per_token, training_memory
 from headway.data.batches import prefetch
-from headway.devices import product_precision
+from headway.devices import product_precision, varying_shapes
 from headway.errors import ConfigError, DataError, HeadwayError
 from headway.models import Model, load
 from headway.models.base import evaluating
@@ -112,7 +112,7 @@ class Trainer:
         self.peak, self.peak_from = device_peak(device, 2 if self.is_bfloat16 else 4)
         self.flops = flops_per_token(model.config, self.width)
 
-        self.learner = Learner(model, task.objective, config.label_smoothing)
+        self.learner = Learner(model, task.objective, config.label_smoothing, config.agreement)
         is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
         if config.checkpoint_activations:
             checkpoint_blocks(model)
@@ -126,8 +126,11 @@ class Trainer:
         self.state = State(model, optimizer, average, Position(), world)
         module = replicate(self.learner, world, device)
         step = Step(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
-        can_capture = is_compiled and task.is_uniform and device.type == "cuda" and world.parallel == "none"
-        self.step = CapturedStep(step) if can_capture else step
+        can_capture = device.type == "cuda" and world.parallel == "none"
+        self.is_bucketed = can_capture and task.objective == "pairs" and not is_compiled
+        self.step = (
+            CapturedStep(step) if can_capture and (self.is_bucketed or (is_compiled and task.is_uniform)) else step
+        )
         self.trackers: list[Tracker] = []
 
     # ── beginning and end ─────────────────────────────────────────────────────────────────────────────────────────
@@ -279,7 +282,9 @@ class Trainer:
         self.started = time.monotonic() - position.seconds
         self.begun, self.first_share = time.monotonic(), self._share()
         self.speed, self.smooth, self.lr = Speed(position.n_tokens), math.nan, config.lr
-        work = prefetch(work_from(self.batches, position.step, config.accumulate), device=self.device)
+        most = int(getattr(self.model.config, "context", 0)) if self.is_bucketed else None
+        made = work_from(self.batches, position.step, config.accumulate, bucketed=most)
+        work = prefetch(made, device=self.device)
         is_stopped = False
         try:
             while self._share() < 1 and not is_stopped and not self._is_stale():
@@ -294,7 +299,8 @@ class Trainer:
         self.lr = learning_rate(self.config, position.step, self._share())
         self.state.optimizer.set_rate(self.lr)
         n_targets = int(self.world.sums(work.n_targets)[0])
-        loss, norm = self.step(work, self.world.size / max(n_targets, 1))  # engines average gradients over ranks
+        with nullcontext() if self.task.is_uniform else varying_shapes():
+            loss, norm = self.step(work, self.world.size / max(n_targets, 1))  # engines average gradients over ranks
         position.step += 1
         position.n_tokens += n_targets
         position.score = {}
@@ -375,9 +381,11 @@ class Trainer:
         """The score on held-out text, in float32 and uncompiled: what `headway eval` will say."""
         average = self.state.average
         averaged = average.in_place() if average is not None else nullcontext()
-        with evaluating(self.learner), torch.compiler.set_stance("force_eager"), averaged:
+        with evaluating(self.learner), torch.compiler.set_stance("force_eager"), averaged, varying_shapes():
             score = self.task.held_out.score(lambda batch: self.learner(batch.to(self.device)), self.world)
             settle(self.learner)
+            if isinstance(score, TaskScore):
+                score = replace(score, **self.task.written(self.model))  # type: ignore[arg-type]
         return score
 
     def _score(self) -> Scored:

@@ -6,7 +6,7 @@ collection of examples in setup.py.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,21 @@ def pairs(model: Transformer, batch: PairBatch, smoothing: float = 0.0) -> Outco
     """The target's next token, given the source and the target so far."""
     hidden = model.hidden(batch.inputs, source=batch.source, source_mask=batch.source_mask)
     return _tokens(hidden, model.embedding.table, batch.targets, smoothing), None
+
+
+def agreeing_pairs(model: Transformer, batch: PairBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Outcome:
+    """The same seen twice, with different dropout, and half of `agreement` times how far the two answers are apart:
+    KL(p ‖ q) and KL(q ‖ p), their mean (R-Drop; Liang et al. 2021, eq. 4)."""
+    inputs, source, mask = (torch.cat((x, x)) for x in (batch.inputs, batch.source, batch.source_mask))
+    hidden = model.hidden(inputs, source=source, source_mask=mask)
+    log_p = F.linear(hidden, model.embedding.table).float().log_softmax(dim=-1)  # (2B, T, V)
+    is_target = batch.targets != IGNORE
+    wanted = batch.targets.masked_fill(~is_target, 0)
+    one, other = log_p.chunk(2)
+    right = (one + other).gather(-1, wanted[..., None]).squeeze(-1) / 2
+    nats = -(1 - smoothing) * right - smoothing * (one + other).mean(dim=-1) / 2
+    apart = ((one.exp() - other.exp()) * (one - other)).sum(dim=-1) / 2
+    return ((nats + agreement / 2 * apart) * is_target).sum(), None
 
 
 def classify(model: Classifier, batch: LabelBatch, smoothing: float = 0.0) -> Outcome:
@@ -82,10 +97,12 @@ def _classes(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor,
 class Learner(nn.Module):
     """A model and what it learns, as one module: DDP and FSDP then wrap one `forward`. Scored without smoothing."""
 
-    def __init__(self, model: nn.Module, objective: str, smoothing: float = 0.0):
+    def __init__(self, model: nn.Module, objective: str, smoothing: float = 0.0, agreement: float = 0.0):
         super().__init__()
         self.model = model
-        self.objective, self.smoothing = OBJECTIVES[objective], smoothing
+        self.objective, self.smoothing, self.agreement = OBJECTIVES[objective], smoothing, agreement
 
     def forward(self, batch: Any) -> Outcome:
+        if self.training and self.agreement:
+            return agreeing_pairs(cast(Transformer, self.model), batch, self.smoothing, self.agreement)
         return self.objective(self.model, batch, self.smoothing if self.training else 0.0)

@@ -14,16 +14,19 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from headway import metrics
 from headway.config import BERTConfig, GPTConfig, ModelConfig, NGramConfig, Recipe, TokenizerConfig, TransformerConfig
 from headway.data.annotated import LabelledTexts, Spans, TaggedWords
 from headway.data.batches import Batches, Examples
+from headway.data.formats import format_of
 from headway.data.masked import MaskedWindows
 from headway.data.order import LengthOrder, Order
-from headway.data.records import Record, texts_of
+from headway.data.records import Pair, Record, texts_of
 from headway.data.shards import Prepared, Tokens, prepare_recipe
 from headway.data.shards import Progress as Preparing
 from headway.data.sources import locate
 from headway.data.splits import digest_of, located, part_source, read_part, shares_of, sources_of, split_records
+from headway.data.tasks import exact_match
 from headway.data.textpairs import TextPairs
 from headway.data.windows import Mix, Windows, as_stream
 from headway.errors import ConfigError, DataError
@@ -33,6 +36,7 @@ from headway.tokenizers import train as train_tokenizer
 from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText, Scored
 from headway.training.objectives import Learner
 from headway.training.parallel import World
+from headway.translation import translate
 
 Say = Callable[[str], None]
 
@@ -50,6 +54,19 @@ class Task:
     is_uniform: bool  # whether all batches have one shape
     bytes_per_target: float | None = None  # of the text learned from, for bits per byte along the way
     prepared: list[tuple[Prepared, float]] = field(default_factory=list)  # of text
+    held_pairs: list[Pair] = field(default_factory=list)  # what is held out, where the model is asked to write
+
+    def written(self, model: Model) -> dict[str, float]:
+        """How good what a model writes for the held-out pairs is, by the metric that the recipe asks for."""
+        metric = self.recipe.eval.metric
+        if metric == "loss":
+            return {}
+        sources, targets = [pair.source for pair in self.held_pairs], [pair.target for pair in self.held_pairs]
+        batch_size = self.recipe.eval.batch_size
+        found = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
+        if metric == "exact":
+            return {"exact": exact_match(found, targets)}
+        return {"bleu": metrics.score(found, [targets])[0].score}
 
     def batches(self, world: World) -> Batches[Any]:
         """The batches of a rank."""
@@ -106,7 +123,21 @@ def objective_of(recipe: Recipe) -> str:
             f"train.objective={wanted!r} is not for a {family}, which learns {' or '.join(possible)}; "
             f"{wanted!r} is for: {fits}"
         )
-    return possible[0] if wanted == "auto" else wanted
+    found = possible[0] if wanted == "auto" else wanted
+    if recipe.eval.metric == "bleu":
+        metrics.check_installed()
+    if recipe.eval.metric != "loss" and recipe.train.parallel == "fsdp":
+        raise ConfigError(f"eval.metric={recipe.eval.metric!r} asks a model to write, which a sharded one cannot: loss")
+    for name, value, off in (
+        ("train.agreement", recipe.train.agreement, 0),
+        ("tokenizer.dropout", recipe.tokenizer.dropout, 0),
+        ("eval.metric", recipe.eval.metric, "loss"),
+    ):
+        if value != off and found != "pairs":
+            raise ConfigError(
+                f"{name}={value} is for an encoder-decoder that learns pairs, not for {found!r}; off: {off}"
+            )
+    return found
 
 
 def make_task(
@@ -119,6 +150,8 @@ def make_task(
     """Read the data, train the tokenizer (unless one is given), and make examples of the one with the other."""
     objective = objective_of(recipe)
     recipe = _located(recipe)
+    if objective == "pairs" and recipe.data.pairs is None and format_of(recipe.data.path) in ("csv", "tsv"):
+        recipe = recipe.replace(data=recipe.data.replace(pairs="1,2"))  # what else would they be
     make = _from_records if objective in KINDS else _from_text
     return make(recipe, objective, tokenizer, say, preparing)
 
@@ -238,7 +271,7 @@ def _from_records(
         tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
     _say_tokenizer(recipe, tokenizer, say)
     say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
-    examples, names = _examples(objective, train, tokenizer, _context(recipe), None)
+    examples, names = _examples(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.dropout)
     held_out = _records_held_out(valid, objective, tokenizer, recipe, names)
     recipe = _with_vocabulary(recipe, tokenizer, **({"labels": names} if names else {}))
     digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
@@ -250,6 +283,7 @@ def _from_records(
         held_out,
         fingerprints=[digest],
         is_uniform=False,
+        held_pairs=[record for record in valid if isinstance(record, Pair)],
     )
 
 
@@ -280,6 +314,14 @@ def score_on(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> Sc
         return held_out.score(lambda batch: learner(batch.to(model.device)))
 
 
+def pairs_of(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
+    """The held-out pairs of a run."""
+    found = [record for record in _records(recipe, part, "pairs") if isinstance(record, Pair)]
+    if not found:
+        raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
+    return found
+
+
 def _context(recipe: Recipe) -> int:
     return int(getattr(recipe.model, "context", 1024))
 
@@ -301,12 +343,17 @@ def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
 
 
 def _examples(
-    objective: str, records: list[Any], tokenizer: Tokenizer, context: int, names: list[str] | None
+    objective: str,
+    records: list[Any],
+    tokenizer: Tokenizer,
+    context: int,
+    names: list[str] | None,
+    dropout: float = 0.0,
 ) -> tuple[Any, list[str] | None]:
     """The collection, and the names of its labels where it has labels: those of training, for what is held out."""
     match objective:
         case "pairs":
-            return TextPairs(records, tokenizer, context=context), None
+            return TextPairs(records, tokenizer, context=context, dropout=dropout), None
         case "classify":
             texts = LabelledTexts(records, tokenizer, context, names)
             return texts, texts.labels

@@ -3,11 +3,13 @@
     for piece in pieces:  (objective(model, piece) / n_targets).backward()
     clip;  optimizer.step()
 
-Nothing here waits for a GPU. Where batches have one shape and the run is one process, the whole step is captured as a
-CUDA graph after a few steps and replayed from then on: small models spend most of their time starting kernels.
+Nothing here waits for a GPU. Where the run is one process, and batches have one shape or a few, the whole step is
+captured as a CUDA graph after a few steps and replayed from then on: small models spend most of their time starting
+kernels.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -22,7 +24,8 @@ from headway.nn.block import Block
 from headway.training.optim import Optimizer
 from headway.training.parallel import gathering, is_sharded, whole
 
-WARM = 3  # steps before one is captured: the first compile and choose kernels
+WARM = 3  # steps of a shape before one is captured: the first compile and choose kernels
+MOST_GRAPHS = 64
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,9 @@ class Work:
         return [value for value in values if isinstance(value, Tensor)]
 
 
-def work_from(batches: Batches[Any], step: int, accumulate: int) -> Iterator[Work]:
-    """The work of one rank from a step on, without end."""
+def work_from(batches: Batches[Any], step: int, accumulate: int, *, bucketed: int | None = None) -> Iterator[Work]:
+    """The work of one rank from a step on, without end; `bucketed`: padded to at most so many tokens, so that shapes
+    recur."""
     epoch, place = batches.place(step)
     while True:
         draw = Draw(batches.order.seed, epoch)
@@ -56,7 +60,10 @@ def work_from(batches: Batches[Any], step: int, accumulate: int) -> Iterator[Wor
             shares = np.array_split(everyone[batches.rank :: batches.world], n_pieces)
             counted = [len(share) > 0 for share in shares]
             pieces = [batches.examples.collate(share if len(share) else everyone[:1], draw) for share in shares]
-            yield Work(pieces, counted, sum(piece.n_targets for piece, c in zip(pieces, counted, strict=True) if c))
+            n_targets = sum(piece.n_targets for piece, c in zip(pieces, counted, strict=True) if c)
+            if bucketed is not None:
+                pieces = [piece.bucketed(bucketed) for piece in pieces]
+            yield Work(pieces, counted, n_targets)
         epoch, place = epoch + 1, 0
 
 
@@ -93,40 +100,48 @@ class Step:
         return total, norm
 
 
+@dataclass(frozen=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    inputs: Work
+    outputs: tuple[Tensor, Tensor]
+
+
 class CapturedStep:
-    """The same, as a CUDA graph that is recorded once and then replayed on the inputs of each step."""
+    """The same, as CUDA graphs that are recorded once for each shape of inputs and then replayed. Shapes that were seen
+    a few times only, and those beyond `MOST_GRAPHS`, are computed step by step."""
 
     def __init__(self, step: Step):
-        self.step, self.n_calls = step, 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.key: Any = None  # what was captured: the shapes of its inputs
-        self.inputs: Work
-        self.outputs: tuple[Tensor, Tensor]
+        self.step = step
+        self.seen: Counter[Any] = Counter()  # how often each shape was there before it was captured
+        self.captured: dict[Any, _Captured] = {}
         self.scale = torch.zeros((), device=step.device)
         self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()  # one for all: nothing in it is needed from one step to the next
 
     def __call__(self, work: Work, scale: float) -> tuple[Tensor, Tensor]:
-        self.n_calls += 1
         self.scale.fill_(scale)
-        key = [tensor.shape for tensor in work.tensors()]
-        if self.graph is not None and key == self.key:
-            for target, value in zip(self.inputs.tensors(), work.tensors(), strict=True):
-                target.copy_(value)
-            self.graph.replay()
-            return self.outputs
-        if self.graph is not None or self.n_calls <= WARM:
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
+        key = tuple(tensor.shape for tensor in work.tensors())
+        if key not in self.captured:
+            self.seen[key] += 1
+            if self.seen[key] <= WARM or len(self.captured) == MOST_GRAPHS:
+                self.stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(self.stream):
+                    outputs = self.step(work, self.scale)
+                torch.cuda.current_stream().wait_stream(self.stream)
+                return outputs
+            self.step.optimizer.zero_grad()  # gradients then live in the graphs' own memory
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
                 outputs = self.step(work, self.scale)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return outputs
-        self.inputs, self.key = work, key
-        self.step.optimizer.zero_grad()  # gradients then live in the graph's own memory
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.outputs = self.step(work, self.scale)
-        self.graph.replay()
-        return self.outputs
+            self.captured[key] = _Captured(graph, work, outputs)
+        found = self.captured[key]
+        if found.inputs is not work:
+            for target, value in zip(found.inputs.tensors(), work.tensors(), strict=True):
+                target.copy_(value)
+        found.graph.replay()
+        loss, norm = found.outputs
+        return loss.clone(), norm.clone()  # where they are, the next graph may write
 
 
 def compile_blocks(module: nn.Module) -> None:
