@@ -50,7 +50,7 @@ def test_the_python_of_the_readme_runs(home, capsys):
     assert space["state"].length.tolist() == [5, 5, 5]
 
 
-@pytest.mark.parametrize("page", ["tokenizers", "data", "training", "decoding"])
+@pytest.mark.parametrize("page", ["tokenizers", "data", "training", "decoding", "translation"])
 def test_the_python_of_the_docs_runs(page, home):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
