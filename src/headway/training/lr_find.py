@@ -60,7 +60,7 @@ def find_lr(
     model = make_model(task, device)
     if not list(model.parameters()):
         raise ConfigError("this model counts, and has no learning rate")
-    learner = Learner(model, task.objective, config.label_smoothing).train()
+    learner = Learner(model, task.objective, config.label_smoothing, config.agreement).train()
     optimizer = Optimizer(model, config, device=device)
     is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
     step = Step(learner, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
