@@ -214,9 +214,9 @@ def start(model: Transformer, sources: Sequence[Sequence[int]], capacity: int) -
 
 def begin_id(model: Transformer) -> int:
     """The token a target begins with."""
-    begin = (
-        model.config.bos_id if model.tokenizer is None or model.config.bos_id is not None else model.tokenizer.bos_id
-    )
+    begin = model.config.bos_id
+    if begin is None and model.tokenizer is not None:
+        begin = model.tokenizer.bos_id
     if begin is None:
         raise InputError("neither config.json nor the tokenizer say which token a translation begins with (bos_id)")
     return begin

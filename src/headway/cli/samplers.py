@@ -23,7 +23,7 @@ def _flags(
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="0 (always the best token) or more; above 1 flattens, below 1 sharpens. Off: 1. Default: 0.8."
+            help="0 (always the best token) or more; above 1 flattens, below 1 sharpens. Off: 1. Default, drawing: 0.8."
         ),
     ] = None,
     dynamic_temperature_low: Annotated[

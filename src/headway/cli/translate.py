@@ -81,6 +81,7 @@ def translate(
         _check_direction(model, source)
 
     import headway
+    from headway.files import write_text
     from headway.nn.linear import PackedWeights
     from headway.translation import align as align_words
     from headway.translation import translations, translator
@@ -124,15 +125,15 @@ def translate(
     documents = [_document(given[row], found[row], words.get(row)) for row in range(len(given))]
     if out is not None:
         lines = [json_lines.dumps(d, ensure_ascii=False) if json else _line(d, n_best) for d in documents]
-        _write(out, lines)
+        write_text(out, "".join(f"{line}\n" for line in lines))
         print(f"{len(given):,} lines in {seconds:.1f} s: {out}", file=sys.stderr)
     elif json:
         print_json({"model": model, "translations": documents, "seconds": seconds})
     else:
         for document in documents:
             print(_line(document, n_best))
-    if not json and align:
-        for document in documents if out is None else []:
+    if align and not json:
+        for document in documents:
             _print_alignment(document)
 
 
@@ -211,9 +212,3 @@ def _print_alignment(document: dict[str, Any]) -> None:
         width = max(len(word["word"]) for word in words)
         for word in words:
             print(f"  {word['word']:<{width}}  ← {word['source']}  ({word['weight']:.0%})")
-
-
-def _write(file: Path, lines: list[str]) -> None:
-    from headway.files import write_text
-
-    write_text(file, "".join(f"{line}\n" for line in lines))

@@ -385,7 +385,7 @@ class Trainer:
             score = self.task.held_out.score(lambda batch: self.learner(batch.to(self.device)), self.world)
             settle(self.learner)
             if isinstance(score, TaskScore):
-                score = replace(score, **self.task.written(self.model))  # type: ignore[arg-type]
+                score = self.task.judged(score, self.model)
         return score
 
     def _score(self) -> Scored:

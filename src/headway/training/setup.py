@@ -6,7 +6,7 @@ is the same for all. `BY_FAMILY`, `KINDS` and `HEADS` say which objective needs 
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from headway.errors import ConfigError, DataError
 from headway.models import BERT, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
-from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText, Scored
+from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText, Scored, TaskScore
 from headway.training.objectives import Learner
 from headway.training.parallel import World
 from headway.translation import translate
@@ -56,17 +56,17 @@ class Task:
     prepared: list[tuple[Prepared, float]] = field(default_factory=list)  # of text
     held_pairs: list[Pair] = field(default_factory=list)  # what is held out, where the model is asked to write
 
-    def written(self, model: Model) -> dict[str, float]:
-        """How good what a model writes for the held-out pairs is, by the metric that the recipe asks for."""
+    def judged(self, score: TaskScore, model: Model) -> TaskScore:
+        """The score with how good what a model writes for the held-out pairs is, where the recipe asks for it."""
         metric = self.recipe.eval.metric
         if metric == "loss":
-            return {}
+            return score
         sources, targets = [pair.source for pair in self.held_pairs], [pair.target for pair in self.held_pairs]
         batch_size = self.recipe.eval.batch_size
         found = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
         if metric == "exact":
-            return {"exact": exact_match(found, targets)}
-        return {"bleu": metrics.score(found, [targets])[0].score}
+            return replace(score, exact=exact_match(found, targets))
+        return replace(score, bleu=metrics.score(found, [targets])[0].score)
 
     def batches(self, world: World) -> Batches[Any]:
         """The batches of a rank."""
