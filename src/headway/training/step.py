@@ -132,7 +132,8 @@ class CapturedStep:
                 return outputs
             self.step.optimizer.zero_grad()  # gradients then live in the graphs' own memory
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool):
+            # the thread that prepares batches may pin memory meanwhile: only what this thread asks for is captured
+            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 outputs = self.step(work, self.scale)
             self.captured[key] = _Captured(graph, work, outputs)
         found = self.captured[key]
