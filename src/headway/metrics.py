@@ -29,7 +29,7 @@ class Comparison:
     first: float
     second: float
     p: float
-    interval: tuple[float, float]  # 95 % of the resamplings of each lie within ± this
+    within: tuple[float, float]  # 95 % of the resamplings of each lie within ± this of it
     signature: str
 
 
@@ -89,7 +89,7 @@ def compare(
             first=pair[0].score,
             second=pair[1].score,
             p=1.0 if pair[0].score == pair[1].score else pair[1].p_value,  # of equals sacreBLEU says 1 / samples
-            interval=(float(pair[0].ci), float(pair[1].ci)),
+            within=(float(pair[0].ci), float(pair[1].ci)),
             signature=str(signatures[name]),
         )
         for name, pair in rows
@@ -114,7 +114,8 @@ def check_installed() -> None:
 
 def _metrics(lowercase: bool, **of_bleu: Any) -> list[Any]:
     metrics = _sacrebleu("metrics")
-    return [metrics.BLEU(lowercase=lowercase, **of_bleu), metrics.CHRF(lowercase=lowercase)]
+    # force: what sacreBLEU thinks of lines that end in " ." is for its own command line
+    return [metrics.BLEU(lowercase=lowercase, force=True, **of_bleu), metrics.CHRF(lowercase=lowercase)]
 
 
 def _sacrebleu(part: str) -> Any:

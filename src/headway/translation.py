@@ -20,7 +20,8 @@ from headway.generation import Request, Token, write
 from headway.models import Transformer
 from headway.models.base import Model, evaluating
 from headway.nn.linear import PackedWeights
-from headway.sampling import FLAT, PRESETS, SAMPLERS
+from headway.sampling import FLAT, PRESETS, SAMPLERS, Pipeline, Rows
+from headway.sampling.stages import Call
 from headway.search import Hypothesis, beam_search
 from headway.search.beam import make_rules
 from headway.search.prompts import check_whole, stages
@@ -80,6 +81,7 @@ def translations(
     seed: int | None = None,
     preset: str | None = None,
     order: Sequence[str] | None = None,
+    note: Callable[[Pipeline | Rows], None] = lambda pipe: None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
     """Yield (row, translation) as they are done, similar lengths together.
@@ -88,7 +90,8 @@ def translations(
     given); `num_beams=1` is greedy. A temperature or a filter by its name (`temperature=0.7`, `top_p=0.9`, …) draws at
     random instead, text j of row i from `seed + i · n_best + j`. Bias, constraints and penalties go with both. An empty
     text has an empty translation. One that is longer than the model's context is refused, or cut with `truncate`.
-    Without `max_new_tokens` a translation may be as long as the context.
+    Without `max_new_tokens` a translation may be as long as the context. `note` gets the samplers, which may have
+    something to say (`.notes`, `.warnings`).
     """
     model, tokenizer = translator(model)
     check_whole("batch_size", batch_size, 1)
@@ -107,6 +110,7 @@ def translations(
         if seed is not None:
             check_whole("seed", seed, -(2**63), 2**63 - 1)
         pipe = make_pipeline(tokenizer, ends, preset or "default", order, **settings)
+        note(pipe)
         base = secrets.randbits(32) if seed is None else seed
     else:
         for name, unused in (("seed", seed), ("preset", preset), ("temperature", settings.get("temperature"))):
@@ -119,7 +123,9 @@ def translations(
         of_beams = {"length_penalty": 1.0, "length_norm": "power", "early_stopping": False, **of_beams}
         make_rules(beams, longest, sorted(ends), **of_beams, n_best=n_best)  # refuses what is wrong, here and now
         order = order or [name for name in PRESETS["default"] if name != "temperature"]
-        pipe = stages(make_pipeline(tokenizer, ends, order=order, **settings), "beam search", len(texts))
+        asked_for = make_pipeline(tokenizer, ends, order=order, **settings)
+        note(asked_for)
+        pipe = stages(asked_for, "beam search", len(texts))
     if pipe.n_rows not in (None, len(texts)):
         raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(texts)} texts: one value, or one per text")
 
@@ -195,11 +201,18 @@ def encode_sources(
     for number, ids in enumerate(tokenizer.encode_batch([text.strip() for text in texts]), 1):
         if len(ids) >= limit and not truncate:
             raise InputError(
-                f"text {number} has {len(ids)} tokens, and this model reads at most {limit - 1}: shorten it, or cut it "
-                f"with truncate=True (--truncate)"
+                f"text {number} has {len(ids)} tokens, and this model reads at most {limit - 1}: shorten it, or have it"
+                f" cut where it is translated: truncate=True, headway translate --truncate"
             )
         found.append([*ids[: limit - 1], end] if ids else [])
     return found
+
+
+def cut_sources(model: Model, texts: Sequence[str]) -> list[int]:
+    """Which texts are longer than the model reads, and would be cut."""
+    model, tokenizer = translator(model)
+    ids = tokenizer.encode_batch([text.strip() for text in texts])
+    return [row for row, own in enumerate(ids) if len(own) >= model.config.context]
 
 
 def start(model: Transformer, sources: Sequence[Sequence[int]], capacity: int) -> Any:
@@ -236,10 +249,19 @@ def _longest(model: Transformer, asked: int | None) -> int:
 
 
 def _draws(settings: dict[str, Any], num_beams: int | None) -> bool:
-    """Whether tokens are drawn at random: some setting asks for it, and no beams are asked for."""
-    names = (FLAT[name][0] if name in FLAT else name for name, value in settings.items() if value is not None)
-    groups = {SAMPLERS[name].group for name in names if name in SAMPLERS}
-    return num_beams is None and bool(groups - {"constraint", "penalty"})
+    """Whether tokens are drawn at random: a temperature or some filter that is not off, and no beams are asked for."""
+    given: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        if name in FLAT and value is not None:
+            stage, parameter = FLAT[name]
+            given.setdefault(stage, {})[parameter] = value
+        elif name in SAMPLERS and value is not None:  # as a table of its parameters
+            given[name] = {}
+    return num_beams is None and any(
+        SAMPLERS[stage].group not in ("constraint", "penalty")
+        and ("temperature" in stage or not values or not Call.of(stage, values).is_off)
+        for stage, values in given.items()
+    )
 
 
 def _spelled(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> Translation:

@@ -99,6 +99,12 @@ def test_samplers_are_flags_here_too(capsys):
         ("translate runs/up red --min-new-tokens 5 --max-new-tokens 3", 2, "min_new_tokens=5 is more than the 3"),
         ("show attention runs/up ''", 2, "an empty text"),
         ("eval", 2, "MODEL"),
+        ("translate runs/up --in in.txt --out in.txt", 2, "is what is to be translated"),
+        ("translate runs/up red --xtc-threshold 0.2", 0, "xtc_threshold is set, but xtc_probability is not"),
+        ("eval runs/nowhere", 1, "no model at runs/nowhere"),
+        ("eval --hypotheses in.txt --references in.txt --num-beams 2", 2, "says nothing about translations"),
+        ("show attention runs/up red --out a.txt", 2, "a.txt is not named .png, .svg or .pdf"),
+        ("show attention runs/up red blue --side encoder", 2, "an encoder sees the source alone"),
         ("show attention runs/up red --layer 7", 1, "layer 7: there are 2, counted from 0"),
         ("show attention runs/up red --side sideways", 1, "has no sideways attention; it has: encoder, decoder, cross"),
     ],
@@ -129,11 +135,30 @@ def test_any_of_several_references_is_right(capsys, home):
     assert json.loads(run("eval --hypotheses h -r r1 --limit 1 --json", capsys)[1])["n_sentences"] == 1
 
 
+def test_a_filter_that_is_off_does_not_draw(capsys):
+    assert run('translate runs/up "red cat" --top-k 0', capsys)[1] == "RED CAT\n"
+
+
+def test_what_is_cut_to_be_scored_is_counted(capsys, home):
+    (home / "long").write_text("red\n" + "red " * 9 + "\n")
+    code, out, err = run("eval runs/up long --references long", capsys)
+    assert code == 0
+    assert "note: 1 of 2 texts are longer than the model reads, and cut" in err
+    assert "BLEU counts up to four words in a row" not in out
+
+
+def test_a_verdict_says_who_is_better(capsys):
+    out = run("eval --hypotheses train.en --references train.de --against train.de", capsys)[1]
+    assert "train.de is better, by more than chance" in out
+    assert "BLEU counts up to four words in a row" in out
+
+
 def test_unknown_characters_are_named(capsys):
     code, out, err = run('translate runs/up "red ☃"', capsys)
     assert code == 0
     assert out
     assert "never seen: ☃" in err
+    assert "never seen: ☃ (2 of 3 lines have such)" in run("translate runs/up ☃ red ☃", capsys)[2]
 
 
 def test_a_translator_is_scored(capsys, home):
@@ -158,7 +183,7 @@ def test_attention_is_shown_and_drawn(capsys, home):
     assert code == 0
     assert "cross attention, layer 1, the mean of 4 heads" in out
     assert (home / "a.png").stat().st_size > 5000
-    found = json.loads(run('show attention runs/up "red cat" "RED CAT" --side encoder --head 1 --json', capsys)[1])
+    found = json.loads(run('show attention runs/up "red cat" --side encoder --head 1 --json', capsys)[1])
     assert found["side"] == "encoder"
     assert len(found["rows"]) == len(found["columns"]) == 8  # seven letters and the end
     for one in found["maps"]:

@@ -325,3 +325,16 @@ def test_relative_paths_are_looked_for_in_the_data_folder_and_then_here(tmp_path
     assert locate("mine.txt") == str(tmp_path / "here" / "mine.txt")
     assert locate("none.txt") == str(tmp_path / "data" / "none.txt")
     assert locate("mine.txt", str(tmp_path / "data")) == str(tmp_path / "data" / "mine.txt")
+
+
+def test_two_files_in_one_and_globs_are_found_here_too(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path / "here")
+    for side in ("en", "de"):
+        (tmp_path / "here" / f"a.{side}").write_text("x\n")
+    for path in ("a.{en,de}", "a.*", "a.en"):
+        assert locate(path) == str(tmp_path / "here" / path)
+    (tmp_path / "data" / "a.en").write_text("x\n")
+    assert locate("a.{en,de}") == str(tmp_path / "data" / "a.{en,de}")

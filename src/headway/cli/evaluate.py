@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headway.cli.options import Device, Dtype, Json, check_out, print_json
+from headway.cli.options import Device, Dtype, Json, check_out, name_of_part, print_json
 from headway.cli.scores import FilesToScore, Translating, score_files, score_translator
 
 if TYPE_CHECKING:
@@ -40,8 +40,12 @@ def evaluate(
     sentences: Annotated[
         Path | None, typer.Option(help="Write the scores of every sentence to this file, a JSON object per line.")
     ] = None,
-    num_beams: Annotated[int, typer.Option(help="Translating: beams, 1 or more; 1 is greedy.")] = 5,
-    length_penalty: Annotated[float, typer.Option(help="Translating: above 0 favours long texts. Off: 0.")] = 1.0,
+    num_beams: Annotated[
+        int | None, typer.Option(help="Translating: beams, 1 or more; 1 is greedy. Default: 5.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Translating: above 0 favours long texts. Off: 0. Default: 1.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Translating: the first so many texts only.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without regard to case.")] = False,
     device: Device = "auto",
@@ -68,7 +72,9 @@ def evaluate(
         raise typer.BadParameter(f"{part} is a part of the run's own text, not of {text}", param_hint="--part")
     check_out(sentences, "--sentences")
     files = FilesToScore(references or [], hypotheses, against, sentences, lowercase)
+    beams = {"--num-beams": num_beams, "--length-penalty": length_penalty}
     if hypotheses is not None:
+        _refuse({**beams, "--part": None if part == "valid" else part}, "translations that are there already")
         score_files(files, model, limit, json=json)
         return
     if model is None:
@@ -76,20 +82,24 @@ def evaluate(
     import headway
     from headway.config import Recipe, load_recipe
     from headway.data import load_documents, read_part
+    from headway.models import find_model
     from headway.models.base import LanguageModel
 
     plan = load_recipe(Path(model)) if (Path(model) / "recipe.toml").is_file() else None
+    find_model(model)  # which says what is wrong with it
     if text is None and plan is None and not references:
         raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
     loaded = headway.load(model, device=device, dtype=dtype)
     if getattr(loaded, "needs_source", False):
         if context is not None:
             raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
-        how = Translating(num_beams, length_penalty, batch_size, limit, device, dtype)
+        penalty = 1.0 if length_penalty is None else length_penalty
+        how = Translating(num_beams or 5, penalty, batch_size, limit, device, dtype)
         score_translator(loaded, model, plan, text, part, files, how, json=json)
         return
     if files.given:
         raise typer.BadParameter(f"{model} does not translate: {files.given} is for those that do", param_hint="MODEL")
+    _refuse({**beams, "--limit": limit, "--lowercase": lowercase or None}, "a model that does not translate")
     is_plain = isinstance(loaded, LanguageModel) and not getattr(loaded, "needs_source", False)
     if text is None and not is_plain:
         assert plan is not None
@@ -100,7 +110,7 @@ def evaluate(
     else:
         assert isinstance(plan, Recipe)
         documents = list(read_part(plan.data, part))
-        what = f"{plan.data.path}, the part {'held out' if part == 'valid' else 'for testing'}"
+        what = name_of_part(plan.data, part)
         if not documents:
             hint = f"{plan.data.path} has no {part} part: set data.{part} when training"
             raise typer.BadParameter(hint, param_hint="--part")
@@ -117,14 +127,22 @@ def evaluate(
         print(f"unknown         {score.lost_bytes:,} bytes lost in <unk>, charged at 8 bits each")
 
 
+def _refuse(options: dict[str, object], what: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"says nothing about {what}: leave it out", param_hint=name)
+
+
 def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", part: Literal["valid", "test"], json: bool) -> None:
     """A model that learned something else than the next token, on what its run held out."""
     from headway.training.setup import score_on
 
     score = score_on(loaded, plan, part)
     if json:
-        print_json({"model": name, "text": plan.data.path, "n_params": loaded.n_params, **score.to_dict()})
+        print_json(
+            {"model": name, "text": name_of_part(plan.data, part), "n_params": loaded.n_params, **score.to_dict()}
+        )
         return
     print(f"model           {name}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
-    print(f"data            {plan.data.path}, the part {'held out' if part == 'valid' else 'for testing'}")
+    print(f"data            {name_of_part(plan.data, part)}")
     print(f"score           {score.summary}")

@@ -6,9 +6,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from headway.config import DataConfig
 
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto: CUDA where there is one.")]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64; auto: as stored.")]
@@ -44,6 +47,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def name_of_part(data: "DataConfig", part: str) -> str:
+    """Where the held-out data of a run comes from, in words."""
+    own = {"valid": data.valid_path, "test": data.test_path}[part]
+    return own or f"{data.path}, the part {'held out' if part == 'valid' else 'for testing'}"
 
 
 def program() -> str:
@@ -86,3 +95,10 @@ def check_out(file: Path | None, flag: str) -> None:
         raise typer.BadParameter(f"{file} is a folder: name a file", param_hint=flag)
     if not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.parent} to write {file.name} to", param_hint=flag)
+
+
+def check_picture(file: Path | None) -> None:
+    """The same for pictures, whose names say what they are."""
+    check_out(file, "--out")
+    if file is not None and file.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise typer.BadParameter(f"{file} is not named .png, .svg or .pdf", param_hint="--out")

@@ -1,6 +1,7 @@
 """Translations scored for `headway eval`: of a model, of a file, of two against each other."""
 
 import json as json_lines
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from headway.cli.options import print_json, read_lines
+from headway.cli.options import name_of_part, print_json, read_lines
 
 if TYPE_CHECKING:
     from headway.config import Recipe
@@ -43,8 +44,12 @@ class Translating:
     dtype: str
 
     def of(self, model: Any, sources: Sequence[str]) -> list[str]:
+        """Every source must be scored, so one that is too long is cut, and that is said."""
         import headway
+        from headway.translation import cut_sources
 
+        if n := len(cut_sources(model, sources)):
+            print(f"note: {n:,} of {len(sources):,} texts are longer than the model reads, and cut", file=sys.stderr)
         found = headway.translate(
             model,
             sources,
@@ -106,7 +111,9 @@ def score_translator(
             raise typer.BadParameter(f"{name} is no run with held-out text: name TEXT and --references")
         pairs = pairs_of(plan, part)
         sources, references = [pair.source for pair in pairs], [[pair.target for pair in pairs]]
-        facts |= {"text": f"{plan.data.path}, the {part} part", **score_on(model, plan, part).to_dict()}
+        facts |= {"text": name_of_part(plan.data, part), **score_on(model, plan, part).to_dict()}
+        if how.limit is not None:
+            facts["nats_of"] = "the whole part, not the first --limit of it"
     other = None
     if files.against is not None and not Path(files.against).is_dir():
         other = read_lines(files.against)
@@ -151,6 +158,7 @@ def _report(
             "exact_match": exact,
             **{metric.name: metric.score for metric in metrics},
             "signatures": {metric.name: metric.signature for metric in metrics},
+            "against": files.against,
             "comparison": [asdict(row) for row in compared],
         })  # fmt: skip
         return
@@ -161,10 +169,15 @@ def _report(
     took = f" in {facts['seconds']:.1f} s" if "seconds" in facts else ""
     print(f"{'sentences':<16}{len(found):,}{took}")
     print(f"{'exact match':<16}{exact:.2%}")
+    if all(len(text.split()) < 4 for some in references for text in some):
+        print(f"{'note':<16}BLEU counts up to four words in a row, and no line here has four: look at exact match")
     for metric in metrics:
         print(f"{metric.name:<16}{metric.summary.partition('= ')[2]}\n{'':<16}{metric.signature}")
+    if compared:
+        print(f"{'against':<16}{files.against}")
     for row in compared:
-        sure = "more than chance" if row.p < 0.05 else "may be chance"
-        both = zip((row.first, row.second), row.interval, strict=True)
+        names = (facts.get("model") or facts.get("hypotheses"), files.against)
+        better = f"{names[row.second > row.first]} is better, by more than chance"
+        both = zip((row.first, row.second), row.within, strict=True)
         scores = " against ".join(f"{value:.2f} ± {within:.2f}" for value, within in both)
-        print(f"{row.name:<16}{scores}: p = {row.p:.3f}, {sure}")
+        print(f"{row.name:<16}{scores}: p = {row.p:.3f}, {better if row.p < 0.05 else 'may be chance'}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headway.cli.options import Json, print_json, say
+from headway.cli.options import Json, check_picture, print_json, say
 
 app = typer.Typer(help="Pictures.", no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -36,6 +36,7 @@ def curves(
     from headway.trace.curves import as_text, draw
     from headway.trace.curves import curves as read_curves
 
+    check_picture(out)
     found = read_curves(runs, quantity, x)
     if out is not None:
         draw(found, out, quantity=quantity, x=x, log=log)
@@ -86,6 +87,7 @@ def sampling(
     from headway.sampling import Pipeline
     from headway.trace.sampling import as_text, draw, passage
 
+    check_picture(out)
     given: dict[str, Any] = dict(_setting(text) for text in settings or [])
     spell: Callable[[int], str] = str
     empty: list[list[int]] = [[]]
@@ -151,6 +153,9 @@ def attention(
     from headway.trace.attention import as_text, draw, labels, record
     from headway.translation import begin_id, encode_sources, translator
 
+    check_picture(out)
+    if target is not None and side == "encoder":
+        raise typer.BadParameter("an encoder sees the source alone: leave it out", param_hint="TARGET")
     loaded: Any = headway.load(model)
     tokenizer = loaded.tokenizer
     layers, heads = (None if i is None else [i] for i in (layer, head))

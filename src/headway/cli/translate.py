@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Device, Dtype, Json, check_out, print_json, read_lines
+from headway.cli.options import Device, Dtype, Json, check_out, print_json, read_lines, say
 from headway.cli.samplers import Samplers, names_in, settings_from, with_samplers
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def translate(
     if greedy and num_beams not in (None, 1):
         raise typer.BadParameter(f"always the best token, or {num_beams} beams: one of them", param_hint="--greedy")
     check_out(out, "--out")
+    if out is not None and source is not None and out.exists() and out.samefile(source):
+        raise typer.BadParameter(f"{out} is what is to be translated: name another file", param_hint="--out")
     if align and out is not None and not json:
         raise typer.BadParameter("in a file there is room for it with --json", param_hint="--align")
     if source is not None:
@@ -108,6 +110,7 @@ def translate(
         seed=seed,
         preset=samplers["preset"],
         order=names_in(samplers["order"]),
+        note=say,
         **settings,
     )
     with PackedWeights():
@@ -126,7 +129,7 @@ def translate(
     if out is not None:
         lines = [json_lines.dumps(d, ensure_ascii=False) if json else _line(d, n_best) for d in documents]
         write_text(out, "".join(f"{line}\n" for line in lines))
-        print(f"{len(given):,} lines in {seconds:.1f} s: {out}", file=sys.stderr)
+        print(f"{len(given):,} line{'s' * (len(given) != 1)} in {seconds:.1f} s: {out}", file=sys.stderr)
     elif json:
         print_json({"model": model, "translations": documents, "seconds": seconds})
     else:
@@ -171,12 +174,17 @@ def _note_unknown(tokenizer: "Tokenizer", texts: list[str]) -> None:
     unknown = tokenizer.unk_id
     if unknown is None:
         return
+    found: dict[int, list[str]] = {}
     for number, text in enumerate(texts, 1):
         encoded = tokenizer.encode_with_offsets(text.strip())
-        lost = [text.strip()[a:b] for id, (a, b) in zip(encoded.ids, encoded.offsets, strict=True) if id == unknown]
-        if lost:
-            print(f"note: line {number} has what this model has never seen: {' '.join(lost)}", file=sys.stderr)
-            return
+        spans = zip(encoded.ids, encoded.offsets, strict=True)
+        if lost := [text.strip()[a:b] for id, (a, b) in spans if id == unknown]:
+            found[number] = lost
+    if found:
+        number, lost = next(iter(found.items()))
+        more = f" ({len(found):,} of {len(texts):,} lines have such)" if len(found) > 1 else ""
+        spelled = " ".join("␣" if not text.strip() else text for text in lost)
+        print(f"note: line {number} has what this model has never seen: {spelled}{more}", file=sys.stderr)
 
 
 def _document(source: str, found: "Translation", words: list[Any] | None) -> dict[str, Any]:
@@ -202,7 +210,8 @@ def _line(document: dict[str, Any], n_best: int) -> str:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split("\n"))
+    """In one line, whoever counts them, and in one column."""
+    return " ".join("\t".join(text.splitlines()).split("\t"))
 
 
 def _print_alignment(document: dict[str, Any]) -> None:

@@ -144,8 +144,8 @@ def _way_out(data: bytes, name: str) -> str:
     if name == "stdin":
         return "convert it first, such as by: iconv -f latin1 -t utf-8"
     return (
-        f"convert it first, such as: iconv -f latin1 -t utf-8 {name} > converted.txt, or read it with --errors replace "
-        f"(data.errors=replace), which puts � for each wrong byte"
+        f"convert it first, such as: iconv -f latin1 -t utf-8 {name} > converted.txt; or where data is read for "
+        f"training, data.errors=replace (--errors replace) puts � for each wrong byte"
     )
 
 

@@ -139,7 +139,13 @@ def locate(path: str, root: str | None = None) -> str:
     here = os.path.abspath(Path(path).expanduser())
     base = Path(root or shared or ".").expanduser()
     there = os.path.abspath(base / Path(path).expanduser())
-    return here if root is None and os.path.exists(here) and not os.path.exists(there) else there
+    return here if root is None and _is_there(here) and not _is_there(there) else there
+
+
+def _is_there(path: str) -> bool:
+    """A file or folder; of two in one, "train.{en,de}", the first; of a glob, some file."""
+    first = re.sub(r"\{([^{},]*),[^{}]*\}", r"\1", path)
+    return os.path.exists(path) or os.path.exists(first) or next(glob.iglob(path, recursive=True), None) is not None
 
 
 def find_files(path: str, root: str | None = None) -> list[Path]:

@@ -109,6 +109,8 @@ class Trainer:
         self.batches = task.batches(world)
         self.rows, self.width = next(work_from(self.batches, 0, config.accumulate)).tensors()[0].shape[:2]
         self._check_memory()
+        if config.warmup_steps > config.steps:
+            say(f"note        train.warmup_steps={config.warmup_steps} is longer than the run, so lr is never reached")
         self.peak, self.peak_from = device_peak(device, 2 if self.is_bfloat16 else 4)
         self.flops = flops_per_token(model.config, self.width)
 

@@ -272,6 +272,8 @@ def _from_records(
     _say_tokenizer(recipe, tokenizer, say)
     say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
     examples, names = _examples(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.dropout)
+    if n := getattr(examples, "n_long", 0):
+        say(f"left out    {n:,} of them, longer than model.context={_context(recipe)} tokens on a side")
     held_out = _records_held_out(valid, objective, tokenizer, recipe, names)
     recipe = _with_vocabulary(recipe, tokenizer, **({"labels": names} if names else {}))
     digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
