@@ -284,7 +284,7 @@ def test_bad_settings_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("x")
     file = str(tmp_path / "a.txt")
     for options, message in (
-        ({"format": "jsonlines"}, "format='jsonlines' is not one of .*Did you mean 'jsonl'"),
+        ({"format": "jsonll"}, "format='jsonll' is not one of .*Did you mean 'jsonl'"),
         ({"errors": "ignore"}, "errors='ignore' is not one of"),
         ({"pairs": "a"}, "pairs='a' is not two columns"),
         ({"pairs": "a,b", "label": "c"}, "pairs names both columns"),
@@ -338,3 +338,12 @@ def test_two_files_in_one_and_globs_are_found_here_too(tmp_path, monkeypatch):
         assert locate(path) == str(tmp_path / "here" / path)
     (tmp_path / "data" / "a.en").write_text("x\n")
     assert locate("a.{en,de}") == str(tmp_path / "data" / "a.{en,de}")
+
+
+def test_every_line_is_a_document_and_empty_ones_too(tmp_path):
+    (tmp_path / "a.txt").write_bytes("one\n\n two é \r\n\nlast".encode())
+    source = open_source(str(tmp_path / "a.txt"), format="lines")
+    assert list(source.documents()) == ["one", "", " two é \r", "", "last"]
+    (tmp_path / "a.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="is empty"):
+        list(open_source(str(tmp_path / "a.txt"), format="lines").documents())

@@ -211,3 +211,41 @@ def test_every_line_end_there_is_survives_saving(tmp_path):
         made = tokenizers.train(kind, ["abc\u2028def\u0085g\x0bh\x0c i\r\nj"])
         made.save(tmp_path / kind)
         assert load_tokenizer(tmp_path / kind).counts == made.counts
+
+
+def test_words_between_blanks_are_the_same_everywhere_in_a_line():
+    lines = ["to be <unk>  or", "\tnot to\xa0be be </s> "]
+    tokenizer = tokenizers.train("word", lines, words="blanks")
+    assert tokenizer.special["unk"], tokenizer.special["eos"] == (
+        "<|unk|>",
+        "<|/s|>",
+    )  # the text has the others as words
+    assert tokenizer.special["bos"] == "<s>"
+    assert tokenizer.decode(tokenizer.encode(lines[0])) == "to be <unk> or"
+    ids = tokenizer.encode("be be\tbe")
+    assert len(set(ids)) == 1
+    assert tokenizer.encode("to\xa0be") != tokenizer.encode("to be")
+    assert tokenizer.stream(["be", ""]) == [
+        tokenizer.bos_id,
+        ids[0],
+        tokenizer.eos_id,
+        tokenizer.bos_id,
+        tokenizer.eos_id,
+    ]
+    assert [tokenizer.lost_bytes(text) for text in ("to be", " to be", "to\tbe", "to new be", "é to")] == [
+        0,
+        1,
+        1,
+        3,
+        2,
+    ]
+
+
+def test_words_between_blanks_come_back_from_disk_and_in_bulk(tmp_path):
+    tokenizer = tokenizers.train("word", ["a b c <unk>", "b c"], words="blanks")
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    texts = ["a  b <unk> x", "", "c\r", "\x0b a"] * 5000
+    bulk = again.encode_arrays(texts)
+    assert [ids.tolist() for ids in bulk[:4]] == [tokenizer.encode(text) for text in texts[:4]]
+    assert again.drops_blanks

@@ -48,7 +48,11 @@ def train(
         bool | None, typer.Option("--lowercase/--cased", help="Lower-case the text (word, wordpiece).")
     ] = None,
     words: Annotated[
-        str | None, typer.Option(help="word: cut at 'punctuation' too, or only at 'spaces'.", show_default=False)
+        str | None,
+        typer.Option(
+            help="word: cut at 'punctuation' too, or only at 'spaces', or at 'blanks', leaving them out.",
+            show_default=False,
+        ),
     ] = None,
     special: Annotated[list[str] | None, typer.Option(help="A special token to add. Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free one.")] = None,

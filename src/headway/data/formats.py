@@ -56,7 +56,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("format", ("auto", *dict.fromkeys(ENDINGS.values()), "misspellings")),
+            ("format", ("auto", *dict.fromkeys(ENDINGS.values()), "lines", "misspellings")),
             ("scheme", ("bio", "iob1", "any")),
             ("errors", ("strict", "replace")),
         ):
@@ -92,7 +92,7 @@ def kind_of(format: str, how: Reading) -> Kind:
         raise ConfigError(f"separator={how.separator!r} is for text files; {format} files have records of their own")
     if how.scheme != "bio" and format != "conll":
         raise ConfigError(f"scheme={how.scheme!r} is for token-tag files, and this is {format}")
-    if format in ("conll", "squad", "text", "misspellings"):
+    if format in ("conll", "squad", "text", "lines", "misspellings"):
         for name in ("text", "pairs", "label"):
             if getattr(how, name) is not None:
                 raise ConfigError(f"{name}={getattr(how, name)!r} names a column, but a {format} file has no columns")
@@ -184,6 +184,15 @@ def read_documents(file: Path, how: Reading) -> Iterator[str]:
             text = decode_text(data, str(file), how.errors, begin + offset)
             if text.strip():
                 yield text
+
+
+def read_lines(file: Path, how: Reading) -> Iterator[str]:
+    """Every line is a document, such as a sentence; an empty one too."""
+    with open_bytes(file) as opened:
+        offset = skip_mark(opened)
+        for line in opened:
+            yield decode_text(line, str(file), how.errors, offset).removesuffix("\n")
+            offset += len(line)
 
 
 def _separated(opened: BufferedIOBase, separator: bytes) -> Iterator[tuple[bytes, int]]:
@@ -470,6 +479,7 @@ def read_misspellings(file: Path, how: Reading) -> Iterator[Record]:
 
 READERS: dict[str, Callable[[Path, Reading], Iterator[Record]]] = {
     "text": read_documents,
+    "lines": read_lines,
     "jsonl": read_jsonl,
     "csv": read_csv,
     "tsv": read_tsv,

@@ -48,18 +48,19 @@ class Source:
         return [self.name if not self.files else "", self.kind, asdict(self.how), stats]
 
     def records(self) -> Iterator[Record]:
-        """Every record that is not empty; an error where there is none."""
+        """Every record that is not empty; an error where there is none. A line that is one document stays one."""
         self.skipped = 0
         found = False
+        keeps_empty = self.how.format == "lines"
         for record in self.read():
             texts = texts_of(record)
             is_empty = (
                 not all(text.strip() for text in texts) if isinstance(record, Pair) else not any(map(str.strip, texts))
             )
-            if is_empty:
+            if is_empty and not keeps_empty:
                 self.skipped += 1
                 continue
-            found = True
+            found = found or not is_empty
             yield record
         if not found:
             raise DataError(f"{self.name} is empty: there is no text to learn from")

@@ -54,6 +54,10 @@ class Shares:
         if self.split not in SPLITS:
             raise ConfigError(f"split={self.split!r} is not one of {', '.join(SPLITS)}." + suggest(self.split, SPLITS))
 
+    @property
+    def hold_out(self) -> bool:
+        return self.valid > 0 or self.test > 0
+
     def part(self, digest: bytes) -> Part:
         """The part of a document or record, by a hash of its content."""
         place = fraction(digest)
@@ -70,8 +74,12 @@ class Plan:
     def deal(self, records: Iterable[Record]) -> Iterator[tuple[Part, Record]]:
         place = 0
         for record in records:
-            if self.cuts is None:
+            if not self.shares.hold_out:
+                yield "train", record
+            elif self.cuts is None:
                 yield self.shares.part(digest_of(key_of(record))), record
+            elif record == "":  # an empty line
+                yield "train", record
             elif isinstance(record, str):  # running text may be cut in two
                 a, b = (min(max(cut - place, 0), len(record)) for cut in self.cuts)
                 pieces: list[tuple[Part, str]] = [("train", record[:a]), ("test", record[a:b]), ("valid", record[b:])]
@@ -178,6 +186,8 @@ def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str =
 
 def split_records(source: Source, shares: Shares, part: Part) -> Iterator[Record]:
     """The records of a part, whole but for running text."""
+    if not shares.hold_out:
+        return source.records() if part == "train" else iter(())
     return (record for where, record in plan_of(source, shares).deal(source.records()) if where == part)
 
 

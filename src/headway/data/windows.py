@@ -199,8 +199,3 @@ def consecutive_windows(stream: Tensor, context: int, batch_size: int) -> Iterat
         lengths = torch.tensor([len(row) - 1 for row in rows])
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         yield padded[:, :-1], padded[:, 1:], lengths
-
-
-def as_stream(tokens: Tokens) -> NDArray[np.int64]:
-    """All of it, in memory."""
-    return np.asarray(tokens.read(0, len(tokens)), dtype=np.int64)

@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +28,7 @@ import tokenizers as rust
 
 from headway.errors import InputError
 from headway.files import write_bytes, write_text
-from headway.tokenizers.bulk import Encode, Ids, engine
+from headway.tokenizers.bulk import Encode, Ids, blank_pattern, engine
 
 MODEL_FILE = "tokenizer.model"
 SPECIAL = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
@@ -84,7 +85,7 @@ class Tokenizer:
         self.backend.no_padding()
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_text_backend", "_engine", "_prepended", "vocab_size")
+        derived = ("_text_backend", "_engine", "_prepended", "vocab_size", "drops_blanks")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __repr__(self) -> str:
@@ -274,6 +275,11 @@ class Tokenizer:
             is_first = False
         return found
 
+    @cached_property
+    def drops_blanks(self) -> bool:
+        """Words are cut at blanks, which are no part of them."""
+        return blank_pattern(json.loads(self.backend.to_str())["pre_tokenizer"]) is not None
+
     @property
     def shares_boundary(self) -> bool:
         """One token both ends a document and begins the next."""
@@ -289,6 +295,13 @@ class Tokenizer:
         if self.decode(ids) == text:
             return 0
         encoded = self.encode_with_offsets(text)
+        if self.drops_blanks:  # between words there is one space; any other blank is lost
+            spans = encoded.offsets
+            gaps = sum(text[a:b] == " " for (_, a), (b, _) in pairwise(spans))
+            words = sum(
+                len(text[a:b].encode()) for i, (a, b) in zip(encoded.ids, spans, strict=True) if i != self.unk_id
+            )
+            return len(text.encode()) - words - gaps
         known = [(i, span) for i, span in zip(encoded.ids, encoded.offsets, strict=True) if i != self.unk_id]
         kept = "".join(text[start:end] for _, (start, end) in known)
         if self.decode([i for i, _ in known]) != kept:

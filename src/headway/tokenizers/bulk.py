@@ -15,6 +15,7 @@ is always like that; `engine` checks it for the tokenizer at hand, and gives non
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def engine(backend: rust.Tokenizer) -> Encode | None:
 
 def _look_up(document: dict[str, Any]) -> Encode | None:
     """Look characters or words up, where that is all there is to do."""
-    pattern = _split_pattern(document["pre_tokenizer"])
+    pattern = blank_pattern(document["pre_tokenizer"]) or _split_pattern(document["pre_tokenizer"])
     vocab: dict[str, int] = document["model"]["vocab"]
     unknown = vocab.get(document["model"]["unk_token"])
     has_more = document["normalizer"] is not None or any(not token["special"] for token in document["added_tokens"])
@@ -73,10 +74,22 @@ def _look_up(document: dict[str, Any]) -> Encode | None:
         return None
 
     def encode(texts: Sequence[str]) -> list[Ids]:
-        cut = (text if pattern == CHARACTER else cut_words(text, pattern) for text in texts)
-        return [np.fromiter((vocab.get(piece, unknown) for piece in pieces), dtype=np.uint32) for pieces in cut]
+        ids: list[int] = []
+        ends: list[int] = []
+        for text in texts:
+            pieces = text if pattern == CHARACTER else cut_words(text, pattern)
+            ids += [vocab.get(piece, unknown) for piece in pieces]
+            ends.append(len(ids))
+        whole = np.array(ids, dtype=np.uint32)  # once for all: texts may be lines, and many
+        return [whole[begin:end] for begin, end in pairwise([0, *ends])]
 
     return encode
+
+
+def blank_pattern(part: dict[str, Any] | None) -> str | None:
+    """The pattern of a part that cuts a text at blanks and drops them."""
+    drops = part is not None and part["type"] == "Split" and part["behavior"] == "Removed" and part["invert"]
+    return WORDS["blanks"] if part and drops and part["pattern"].get("Regex") == WORDS["blanks"] else None
 
 
 def _split_pattern(part: dict[str, Any] | None) -> str | None:

@@ -8,6 +8,7 @@ from headway.errors import ConfigError
 from headway.tokenizers.base import check_texts
 
 END, UNKNOWN = "<|endoftext|>", "<unk>"
+SENTENCE = (UNKNOWN, "<s>", "</s>")  # where sentences have a beginning and an end of their own
 
 
 LARGEST = 1 << 31  # of sizes and counts, for the library beneath
