@@ -36,6 +36,7 @@ ALLOWED = {
         "generation",
         "trace",
     },
+    "interop": {"errors", "files", "config", "models", "tokenizers"},
     "metrics": {"errors"},
     "costs": {"config"},
     "trace": {"errors", "sampling", "nn", "models", "tokenizers"},

@@ -25,6 +25,7 @@ Positions = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", 
 Norm = Literal["layer", "rms"]
 NormOrder = Literal["pre", "post"]
 FeedForward = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
+Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 
 if TYPE_CHECKING:
     Derived = Any  # None until the config is `resolved()`, an int in the configs that models hold
@@ -169,17 +170,28 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
 
 
 class NGramConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="ngram"):
-    """Counts of the last `order` tokens, interpolated down to the uniform distribution."""
+    """Counts of up to `order` tokens, smoothed."""
 
     vocab_size: int = 256
     order: int = 3
+    smoothing: Smoothing = "kneser-ney"  # "none": what was not counted is impossible; "given": read from a file
+    k: float = 1.0  # add-k: what is added to every count
+    prune: list[int] = []  # of each order, counts up to which n-grams are dropped, such as [0, 1, 2]; []: none
     bos_id: int | None = None
     eos_id: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(self, "vocab_size", 1)
         _at_least(self, "order", 1)
+        _one_of(self, smoothing=Smoothing)
         _special_ids(self)
+        if not 0 < self.k < float("inf"):
+            raise ConfigError(f"k={self.k} must be a positive number; to add nothing, smoothing='none'")
+        if self.prune and (self.prune[0] != 0 or sorted(self.prune) != self.prune or len(self.prune) > self.order):
+            raise ConfigError(
+                f"prune={self.prune} must begin with 0 (single tokens all stay), never fall, and have at most "
+                f"order={self.order} numbers, such as [0, 1, 2]"
+            )
 
 
 ModelConfig = GPTConfig | BERTConfig | TransformerConfig | NGramConfig
@@ -219,7 +231,7 @@ class TokenizerConfig(Config, frozen=True, kw_only=True):
     vocab_size: int | None = None  # None: 8000, or every word; characters are as many as the text has
     min_frequency: int | None = None  # of words (word) and of pairs to merge (bpe, wordpiece)
     lowercase: bool | None = None  # word, wordpiece
-    words: Literal["punctuation", "spaces"] | None = None  # word: where words are cut
+    words: Literal["punctuation", "spaces", "blanks"] | None = None  # word: where words are cut
     special: list[str] = []  # special tokens to add to its own
     path: str | None = None  # use this tokenizer (a file or folder of any kind) instead of training one
     dropout: float = 0.0  # bpe, learning from pairs: the share of merges left out, anew each epoch; 0: none
@@ -241,7 +253,9 @@ class DataConfig(Config, frozen=True, kw_only=True):
     path: str = "pydocs"  # a built-in corpus by name, a file, a folder, a glob, two files as "train.{en,de}", hub:…
     mix: dict[str, float] = {}  # several sources and their weights, in place of path
     root: str | None = None  # relative paths start here; None: $HEADWAY_DATA, then the working directory
-    format: Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad", "misspellings"] = "auto"
+    format: Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad", "lines", "misspellings"] = (
+        "auto"
+    )
     text: str | None = None  # column of the text, by name or by number from 1
     pairs: str | None = None  # columns of pairs: "source,target"
     label: str | None = None  # column of the label
@@ -249,17 +263,17 @@ class DataConfig(Config, frozen=True, kw_only=True):
     separator: str | None = None  # between the documents of a text file
     scheme: Literal["bio", "iob1", "any"] = "bio"  # how tags are written
     errors: Literal["strict", "replace"] = "strict"  # bytes that are not UTF-8
-    valid: float = 0.1  # the share of the text held out
+    valid: float = 0.1  # the share of the text held out; 0, where nothing is learned by steps: none
     test: float = 0.0  # the share held out a second time, never looked at while training
     split: Literal["auto", "hash", "tail"] = "auto"  # documents by hash, or the end of the text
     valid_path: str | None = None  # held-out text of its own
     test_path: str | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
+        if not (0 <= self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
             raise ConfigError(
-                f"data.valid={self.valid}, data.test={self.test} are the shares of text held out: each between 0 and "
-                f"1, such as 0.1, and less than 1 together"
+                f"data.valid={self.valid}, data.test={self.test} are the shares of text held out: each from 0 on, such "
+                f"as 0.1, and less than 1 together"
             )
         for path, weight in self.mix.items():
             if not 0 < weight < float("inf"):

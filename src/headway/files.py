@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,15 +65,21 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
+    write_chunks(path, [data])
+
+
+def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
+    """The same for what is made piece by piece."""
     path = Path(path)
     if path.exists() and not path.is_file():  # a pipe or a device has no halves to be met, and must stay what it is
-        path.write_bytes(data)
+        with open(path, "wb") as pipe:
+            pipe.writelines(chunks)
         return
     path = path.resolve()  # not the link, what it leads to
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)

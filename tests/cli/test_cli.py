@@ -37,6 +37,9 @@ def home(tmp_path_factory):
             main(shlex.split(f"train demo --out runs/demo {TINY} --set tokenizer.vocab_size=300"))
         assert not end.value.code
         with pytest.raises(SystemExit) as end:
+            main(shlex.split("train ngram --out runs/words --set data.path=my.txt --set model.order=2"))
+        assert not end.value.code
+        with pytest.raises(SystemExit) as end:
             main(shlex.split("train reverse --out runs/reverse --set train.steps=30 --set model.d_model=32"))
         assert not end.value.code
         for name in ("mine", "yours", "right"):

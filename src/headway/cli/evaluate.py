@@ -124,7 +124,7 @@ def evaluate(
     print(f"bits per byte   {score.bits_per_byte:.4f}")
     print(f"nats per token  {score.nats_per_token:.4f}   (perplexity {score.perplexity:,.2f})")
     if score.lost_bytes:
-        print(f"unknown         {score.lost_bytes:,} bytes lost in <unk>, charged at 8 bits each")
+        print(f"unknown         {score.lost_bytes:,} bytes lost in <unk> or between words, charged at 8 bits each")
 
 
 def _refuse(options: dict[str, object], what: str) -> None:

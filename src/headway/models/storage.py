@@ -78,6 +78,7 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     if weights:
         try:  # contiguous copies: safetensors refuses tensors that share memory
             save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+            (folder / WEIGHTS).chmod(0o644)  # like the files beside it; safetensors lets its owner alone read it
         except SafetensorError as error:  # such as a full disk
             raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
     if not isinstance(config, BERTConfig):

@@ -3,7 +3,8 @@
     bits per byte = −log2 p(text) / UTF-8 bytes of the text
 
 which families and tokenizers share. The text is cut into consecutive windows without overlap: of the model's context
-unless one is given, and to compare families the same one must be given. Every token is paid for: the first one too
+unless one is given, and to compare families the same one must be given. A model without a context, such as an n-gram,
+reads the whole text as one. Every token is paid for: the first one too
 (tokenizers/base.py, rules 3 and 4), and bytes lost in <unk> are spelled out at 8 bits each.
 
 Each score has a `merit`, smaller being better: what training compares checkpoints by.
@@ -21,7 +22,7 @@ from torch import Tensor
 from headway.data.batches import IGNORE, Batch, Batches, CausalBatch
 from headway.data.windows import consecutive_windows
 from headway.errors import ConfigError, DataError, InputError
-from headway.models import GPT
+from headway.models import GPT, NGram
 from headway.models.base import LanguageModel, Model, evaluating, language_model
 from headway.nn.masks import padding
 from headway.tokenizers import Tokenizer
@@ -73,7 +74,10 @@ class Score:
 
     @property
     def summary(self) -> str:
-        return f"{self.bits_per_byte:.4f} bits per byte, {self.nats_per_token:.4f} nats per token"
+        return (
+            f"{self.bits_per_byte:.4f} bits per byte, {self.nats_per_token:.4f} nats per token, "
+            f"perplexity {self.perplexity:,.2f}"
+        )
 
     def to_dict(self) -> dict[str, float]:
         return {**self.__dict__, "perplexity": self.perplexity}
@@ -120,7 +124,7 @@ class HeldOutText:
     """Documents as one stream of tokens, in consecutive windows."""
 
     def __init__(
-        self, documents: Sequence[str], tokenizer: Tokenizer, *, vocab_size: int, context: int, batch_size: int
+        self, documents: Sequence[str], tokenizer: Tokenizer, *, vocab_size: int, context: int | None, batch_size: int
     ):
         check_texts(documents)
         self.n_bytes = sum(len(document.encode()) for document in documents)
@@ -133,8 +137,8 @@ class HeldOutText:
         self.is_given[begins] = True
         # With no token to begin from, the first is paid for as one out of the vocabulary.
         self.first = math.log(vocab_size) if tokenizer.bos_id is None else 0.0
-        self.context = context
-        self.rows = max(1, min(batch_size, MAX_LOGITS // (context * vocab_size)))
+        self.context = context or max(1, len(ids))
+        self.rows = max(1, min(batch_size, MAX_LOGITS // (self.context * vocab_size)))
 
     def batches(self) -> Iterator[CausalBatch]:
         windows = consecutive_windows(self.stream, self.context, self.rows)
@@ -216,7 +220,7 @@ def evaluate(
         documents,
         model.tokenizer,
         vocab_size=model.config.vocab_size,
-        context=context or int(getattr(model.config, "context", 1024)),
+        context=context or getattr(model.config, "context", None),
         batch_size=batch_size,
     )
     with evaluating(model):
@@ -228,5 +232,24 @@ def predict(model: LanguageModel, batch: CausalBatch) -> Outcome:
     batch = CausalBatch(batch.inputs.to(model.device), batch.targets.to(model.device), batch.lengths)
     if isinstance(model, GPT):
         return causal(model, batch)
-    logits = model(batch.inputs, batch.lengths).flatten(0, 1).float()
-    return F.cross_entropy(logits, batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"), None
+    if isinstance(model, NGram) and model.is_normalized:
+        return _looked_up(model, batch), None
+    B, T = batch.inputs.shape
+    lengths = torch.full((B,), T) if batch.lengths is None else batch.lengths
+    nats, state = torch.zeros((), dtype=torch.float64, device=model.device), model.start(batch_size=B)
+    piece = max(1, MAX_LOGITS // (B * model.config.vocab_size))
+    for at in range(0, T, piece):  # a long text in pieces, which is the same
+        ids, targets = batch.inputs[:, at : at + piece], batch.targets[:, at : at + piece].flatten()
+        logits, state = model.step(ids, state, (lengths - at).clamp(0, ids.shape[1]))
+        nats += F.cross_entropy(logits.flatten(0, 1).float(), targets, ignore_index=IGNORE, reduction="sum")
+    return nats, None
+
+
+def _looked_up(model: NGram, batch: CausalBatch) -> Tensor:
+    """Without the probabilities of everything else."""
+    nats = 0.0
+    for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
+        is_asked = targets != IGNORE
+        row = torch.cat((inputs[:1], torch.where(is_asked, targets, inputs.roll(-1))))
+        nats -= float(model.log_probability(row)[1:][is_asked].sum(dtype="float64"))
+    return torch.tensor(nats, dtype=torch.float64)

@@ -384,6 +384,7 @@ class Trainer:
         average = self.state.average
         averaged = average.in_place() if average is not None else nullcontext()
         with evaluating(self.learner), torch.compiler.set_stance("force_eager"), averaged, varying_shapes():
+            assert self.task.held_out is not None  # what learns by steps has something held out (setup.py)
             score = self.task.held_out.score(lambda batch: self.learner(batch.to(self.device)), self.world)
             settle(self.learner)
             if isinstance(score, TaskScore):

@@ -28,7 +28,7 @@ from headway.data.sources import locate
 from headway.data.splits import digest_of, located, part_source, read_part, shares_of, sources_of, split_records
 from headway.data.tasks import exact_match
 from headway.data.textpairs import TextPairs
-from headway.data.windows import Mix, Windows, as_stream
+from headway.data.windows import Mix, Windows
 from headway.errors import ConfigError, DataError
 from headway.models import BERT, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
@@ -49,7 +49,7 @@ class Task:
     objective: str
     tokenizer: Tokenizer
     examples: Examples[Any]
-    held_out: HeldOut
+    held_out: HeldOut | None  # None: nothing is, and nothing is learned by steps
     fingerprints: list[str]  # of the data, one per source
     is_uniform: bool  # whether all batches have one shape
     bytes_per_target: float | None = None  # of the text learned from, for bits per byte along the way
@@ -86,9 +86,9 @@ class Task:
             order = Order(n, config.batch_size, config.seed, shuffle=not is_mix, whole=self.is_uniform)
         return Batches(self.examples, order=order, rank=world.rank, world=world.size)
 
-    def stream(self) -> np.ndarray[Any, Any]:
-        """All tokens of the training text in one row: what a model that counts is fitted to."""
-        return np.concatenate([as_stream(corpus.train) for corpus, _ in self.prepared])
+    def texts(self) -> list[list[np.ndarray[Any, Any]]]:
+        """All tokens of the training text, of each source in a row of shards: what a model that counts is fitted to."""
+        return [[shard["tokens"] for shard in corpus.train.shards] for corpus, _ in self.prepared]
 
 
 BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "auto" means
@@ -205,13 +205,16 @@ def _from_text(
     documents = list(read_part(data, "valid"))
     recipe = _with_vocabulary(recipe, tokenizer)
     context = _context(recipe)
-    held_out: HeldOut
-    if objective == "causal":
+    held_out: HeldOut | None
+    if not documents:
+        _check_counts(recipe)
+        held_out = None
+    elif objective == "causal":
         held_out = HeldOutText(
             documents,
             tokenizer,
             vocab_size=tokenizer.vocab_size,
-            context=context,
+            context=getattr(recipe.model, "context", None),
             batch_size=recipe.eval.batch_size,
         )
     else:
@@ -221,7 +224,8 @@ def _from_text(
     size = _size(n_bytes, sum(part.n_documents for part in parts))
     held_size = _size(sum(len(document.encode()) for document in documents), len(documents))
     name = " + ".join(data.mix) or data.path
-    say(f"text        {name}: {size}, {n_tokens:,} tokens, to learn from, {held_size} held out")
+    held_size = f"{held_size} held out" if documents else "nothing held out"
+    say(f"text        {name}: {size}, {n_tokens:,} tokens, to learn from, {held_size}")
     return Task(
         recipe,
         objective,
@@ -233,6 +237,15 @@ def _from_text(
         bytes_per_target=n_bytes / n_tokens if objective == "causal" else None,
         prepared=prepared,
     )
+
+
+def _check_counts(recipe: Recipe) -> None:
+    if not isinstance(recipe.model, NGramConfig):
+        family = type(recipe.model).__struct_config__.tag
+        raise ConfigError(
+            f"data.valid={recipe.data.valid} holds nothing out, but a {family} learns until held-out text says it is "
+            f"enough: set data.valid=0.1, or data.valid_path"
+        )
 
 
 def _windows(

@@ -77,11 +77,11 @@ def _train(
         torch.manual_seed(recipe.train.seed)
         model = make_model(task, device)
         torch.manual_seed(recipe.train.seed + 1_000_003 * world.rank)  # ranks drop different units
-        _say_model(model, recipe, device, world, say)
         if isinstance(model, NGram):
             if step is not None:
                 raise ConfigError(f"an n-gram is counted in one go: there is nothing to resume in {place}")
-            return _count(model, task, run, before)
+            return _count(model, task, run, before, say)
+        _say_model(model, recipe, device, world, say)
         trainer = Trainer(task, model, run, world, device, say, report)
         if step is None:
             before(model)
@@ -136,25 +136,28 @@ def _shared_task(
     return task
 
 
-def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None]) -> Result:
+def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None], say: Say) -> Result:
     """A model that counts needs no steps."""
     if task.recipe.train.parallel != "none":
         raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
     before(model)
     Run.create(run.path, task.recipe.to_toml())
-    run.log(event="start", headway=__version__, git=git_revision(), data=task.fingerprints, n_params=model.n_params)
+    run.log(event="start", headway=__version__, git=git_revision(), data=task.fingerprints)
+    n_tokens = sum(len(corpus.train) for corpus, _ in task.prepared)
     started = time.monotonic()
     with stop_request() as stop:
-        stream = torch.from_numpy(task.stream())
-        model.fit(stream)
+        model.fit_texts(task.texts())
         seconds, is_stopped = time.monotonic() - started, stop.is_set()
-        score = None if is_stopped else task.held_out.score(lambda batch: predict(model, batch))
+        sizes = ", ".join(f"{len(model.column('log_p', k)):,}" for k in range(1, model.config.order + 1))
+        say(f"counted     {sizes} n-grams of 1 to {model.config.order} tokens, {n_tokens / seconds:,.0f} tokens/s")
+        held_out = None if is_stopped else task.held_out
+        score = None if held_out is None else held_out.score(lambda batch: predict(model, batch))
         facts = {} if score is None else {"merit": score.merit, **score.to_dict()}
-        position = Position(n_tokens=len(stream), seconds=seconds, score=facts)
+        position = Position(n_tokens=n_tokens, seconds=seconds, score=facts)
         write_checkpoint(model, run.at(0), position.to_dict(), {})
         event = "interrupted" if is_stopped else "end"
-        run.log(event=event, step=0, seconds=seconds, train_tokens=len(stream), **facts)
-    return Result(model.eval(), run.path, run.at(0), score, 0, seconds, len(stream), interrupted=is_stopped)
+        run.log(event=event, step=0, seconds=seconds, train_tokens=n_tokens, n_params=model.n_params, **facts)
+    return Result(model.eval(), run.path, run.at(0), score, 0, seconds, n_tokens, interrupted=is_stopped)
 
 
 def _say_model(model: Model, recipe: Recipe, device: torch.device, world: World, say: Say) -> None:
