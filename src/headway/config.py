@@ -29,8 +29,10 @@ Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "non
 
 if TYPE_CHECKING:
     Derived = Any  # None until the config is `resolved()`, an int in the configs that models hold
+    DerivedShare = Any  # the same, a number
 else:
     Derived = int | None
+    DerivedShare = float | None
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,8 +73,7 @@ class StackConfig(Config, frozen=True, kw_only=True):
             _at_least(self, name, 1)
         _at_least(self, "n_layers", 0)
         _one_of(self, positions=Positions, norm=Norm, norm_order=NormOrder, feed_forward=FeedForward)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} is not a probability below 1; 0 turns it off")
+        _probabilities(self, "dropout")
         for name in ("norm_eps", "rope_theta"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name}={getattr(self, name)} must be a positive number")
@@ -194,12 +195,82 @@ class NGramConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="ng
             )
 
 
-ModelConfig = GPTConfig | BERTConfig | TransformerConfig | NGramConfig
+class NPLMConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="nplm"):
+    """The neural probabilistic language model. Defaults: Bengio et al. 2003, Table 1, MLP9 (n = 5, h = 100, m = 30)."""
+
+    vocab_size: int = 16_383
+    order: int = 5  # n: the window is the last n − 1 words
+    d_model: int = 30  # m, of a word's vector
+    d_hidden: int = 100  # h
+    direct: bool = False  # from the words' vectors straight to the output too
+    dropout: float = 0.0
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("vocab_size", 1), ("order", 2), ("d_model", 1), ("d_hidden", 1)):
+            _at_least(self, name, least)
+        _probabilities(self, "dropout")
+        _special_ids(self)
+
+
+Cell = Literal["tanh", "relu", "lstm", "gru", "peephole"]
+
+
+class RNNConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="rnn"):
+    """A recurrent language model. Default: one Elman layer, as Mikolov et al. 2010 have it."""
+
+    vocab_size: int = 10_000
+    n_layers: int = 1
+    d_model: int = 200  # of a word's vector, and with tied embeddings of the last layer
+    d_hidden: Derived = None  # of the layers; None: d_model
+    cell: Cell = "tanh"  # "peephole": an LSTM whose gates see the cell
+    tie_embeddings: bool = False  # the unembedding is the embedding
+    dropout: float = 0.0  # of what the last layer gives
+    dropout_input: DerivedShare = None  # of the words' vectors; None: dropout
+    dropout_hidden: DerivedShare = None  # between layers; None: dropout
+    dropout_words: float = 0.0  # of whole words of the vocabulary
+    dropout_weights: float = 0.0  # of the weights from step to step
+    locked: bool = False  # one dropout mask for all steps of a window
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "n_layers", "d_model", "d_hidden"):
+            _at_least(self, name, 1)
+        _one_of(self, cell=Cell)
+        for name in ("dropout", "dropout_input", "dropout_hidden", "dropout_words", "dropout_weights"):
+            _probabilities(self, name)
+        _special_ids(self)
+
+    def resolved(self) -> Self:
+        """A copy with every `None` filled in."""
+        return msgspec.structs.replace(
+            self,
+            d_hidden=self.d_hidden or self.d_model,
+            dropout_input=self.dropout if self.dropout_input is None else self.dropout_input,
+            dropout_hidden=self.dropout if self.dropout_hidden is None else self.dropout_hidden,
+        )
+
+
+class LSTMConfig(RNNConfig, frozen=True, kw_only=True, tag_field="family", tag="lstm"):
+    """An LSTM language model. Defaults: the medium one of Zaremba et al. 2014, §4.1."""
+
+    n_layers: int = 2
+    d_model: int = 650
+    cell: Cell = "lstm"
+    dropout: float = 0.5
+
+
+ModelConfig = GPTConfig | BERTConfig | TransformerConfig | NGramConfig | NPLMConfig | RNNConfig | LSTMConfig
 FAMILIES: dict[str, type[ModelConfig]] = {
     "gpt": GPTConfig,
     "bert": BERTConfig,
     "transformer": TransformerConfig,
     "ngram": NGramConfig,
+    "nplm": NPLMConfig,
+    "rnn": RNNConfig,
+    "lstm": LSTMConfig,
 }
 
 
@@ -294,6 +365,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
     steps: int = 1000
     batch_size: int = 16  # rows a step learns from, over all ranks and pieces
+    window: int | None = None  # tokens a row of text learns from at once; None: the model's context, or 64
+    carry: bool | Literal["auto"] = "auto"  # rows go on where they ended a step before; "auto": in recurrent models
     max_tokens: int | None = None  # rows of like length, as many as fit this many tokens, in place of batch_size
     accumulate: int = 1  # pieces a rank's rows are cut into, one after the other: less memory, the same step
     max_seconds: float | None = None  # stop, and end the schedule, after this long
@@ -585,6 +658,12 @@ def _at_least(config: Config, name: str, least: int) -> None:
         raise ConfigError(f"{name}={value!r} is not a whole number")
     if value < least:
         raise ConfigError(f"{name}={value} must be at least {least}")
+
+
+def _probabilities(config: Config, name: str) -> None:
+    value = getattr(config, name)
+    if value is not None and not 0 <= value < 1:
+        raise ConfigError(f"{name}={value} is not a probability below 1; 0 turns it off")
 
 
 def _one_of(config: Config, **choices: Any) -> None:

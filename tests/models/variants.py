@@ -30,6 +30,12 @@ TRANSFORMERS += [
 ]
 
 
+SMALL = {"vocab_size": 41, "d_model": 12, "d_hidden": 16}
+RNNS = [{"cell": cell, "n_layers": 2} for cell in ("tanh", "relu", "lstm", "gru", "peephole")]
+RNNS += [{"cell": "lstm", "n_layers": 3, "tie_embeddings": True}]
+NPLMS = [{"order": 2}, {"order": 4}, {"order": 3, "direct": True}]
+
+
 def name(config: dict) -> str:
     return "-".join(f"{k}={v}" for k, v in config.items())
 
@@ -91,6 +97,8 @@ def cases() -> list:
     """Every generative model there is, as functions that make them: (name, maker)."""
     made = [(f"gpt {name(c)}", lambda c=c: Plain(gpt(**c))) for c in GPTS]
     made += [(f"transformer {name(c)}", lambda c=c: _with_source(transformer(**c))) for c in TRANSFORMERS]
+    made += [(f"rnn {name(c)}", lambda c=c: Plain(loud(headway.create("rnn", **SMALL, **c)))) for c in RNNS]
+    made += [(f"nplm {name(c)}", lambda c=c: Plain(loud(headway.create("nplm", **SMALL, **c)))) for c in NPLMS]
     made += [(f"ngram order={n}", lambda n=n: Plain(_counted(n))) for n in (1, 2, 3, 4)]
     return made
 

@@ -8,7 +8,13 @@ import typer
 
 from headway.cli.options import Device, Json, print_json, program
 
-GENERATIVE = ("gpt2", "openai-gpt", "llama", "headway-gpt", "headway-ngram")  # model types that write text
+# model types that write text
+GENERATIVE = (
+    "gpt2",
+    "openai-gpt",
+    "llama",
+    *(f"headway-{family}" for family in ("gpt", "ngram", "nplm", "rnn", "lstm")),
+)
 
 
 def train(

@@ -5,7 +5,18 @@ Chowdhery et al. 2022 (PaLM, appendix B) count it and nanoGPT after them, 12 · 
 looked at, whether or not causality leaves half of them out. MFU is that over what the device could make.
 """
 
-from headway.config import BERTConfig, GPTConfig, ModelConfig, NGramConfig, StackConfig, TransformerConfig
+from itertools import pairwise
+
+from headway.config import (
+    BERTConfig,
+    GPTConfig,
+    ModelConfig,
+    NGramConfig,
+    NPLMConfig,
+    RNNConfig,
+    StackConfig,
+    TransformerConfig,
+)
 
 # Dense, in bfloat16 where the device has it, from the makers' datasheets (without sparsity). A name matches a device's
 # where all its words are in it; the longest match counts.
@@ -37,6 +48,9 @@ PEAK_FLOPS = {
 }
 
 
+CELL_MATRICES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4, "peephole": 4}  # of a recurrent layer, from x and from h
+
+
 def peak_flops(name: str) -> float | None:
     """What a GPU of this name can make, if it is known."""
     words = set(name.replace("-", " ").split())
@@ -48,7 +62,14 @@ def matrix_weights(c: ModelConfig) -> int:
     """Weights that every token is multiplied with, the unembedding among them."""
     if isinstance(c, NGramConfig):
         return 0
+    if isinstance(c, NPLMConfig):
+        window = (c.order - 1) * c.d_model
+        return window * c.d_hidden + c.vocab_size * (c.d_hidden + (window if c.direct else 0))
     c = c.resolved()
+    if isinstance(c, RNNConfig):
+        widths = [c.d_model, *[c.d_hidden] * (c.n_layers - 1), c.d_model if c.tie_embeddings else c.d_hidden]
+        layers = sum(CELL_MATRICES[c.cell] * b * (a + b) for a, b in pairwise(widths))
+        return layers + c.vocab_size * widths[-1]
     attention = c.d_model * c.d_head * (2 * c.n_heads + 2 * c.n_kv_heads)
     feed_forward = (3 if c.feed_forward == "swiglu" else 2) * c.d_model * c.d_ff
     n_layers = c.n_layers
@@ -64,7 +85,7 @@ def matrix_weights(c: ModelConfig) -> int:
 def flops_per_token(c: ModelConfig, n_tokens: int) -> float:
     """Of training, forward and back, in rows of so many tokens."""
     if not isinstance(c, StackConfig):
-        return 0.0
+        return 6.0 * matrix_weights(c)
     c = c.resolved()
     layers = c.n_layers
     if isinstance(c, TransformerConfig):

@@ -71,6 +71,7 @@ class CausalBatch(Batch):
     targets: Tensor  # (B, T)
     lengths: Tensor | None = None  # (B,) real tokens, where rows are padded
     documents: Tensor | None = None  # (B, T) number of each token's document, −1 for padding
+    carry: Tensor | None = None  # (B,) 1 where a row goes on from the batch before, 0 where it begins
 
     @property
     def n_targets(self) -> int:

@@ -69,7 +69,8 @@ class Windows:
         targets = rows[:, 1:]
         if self.given is not None:
             targets = targets.masked_fill(targets == self.given, IGNORE)
-        return CausalBatch(rows[:, :-1], targets, None, documents)
+        carry = None if self.is_random else torch.from_numpy((indices >= self.lanes).astype(np.float32))
+        return CausalBatch(rows[:, :-1], targets, None, documents, carry)
 
     def _documents(self, starts: Indices) -> Tensor:
         """The number of the document each input token belongs to, counted from the first of the row."""

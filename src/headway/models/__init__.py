@@ -5,7 +5,9 @@ from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.ngram import NGram
+from headway.models.nplm import NPLM
 from headway.models.registry import MODELS, create
+from headway.models.rnn import RNN
 from headway.models.storage import find_model, load
 from headway.models.transformer import Transformer
 
@@ -13,6 +15,8 @@ __all__ = [
     "BERT",
     "GPT",
     "MODELS",
+    "NPLM",
+    "RNN",
     "Classifier",
     "LanguageModel",
     "MaskedLM",

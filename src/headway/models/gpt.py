@@ -43,6 +43,11 @@ class GPT(Model):
                 for projection in (block.attention.out, block.feed_forward.down):
                     nn.init.normal_(projection.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
 
+    @property
+    def output(self) -> tuple[Tensor, None]:
+        """The matrix (V, D) that turns vectors into logits; there is no bias."""
+        return self.embedding.table, None
+
     def forward(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """ids (B, T), right-padded where `lengths` (B,) is given → logits (B, T, V).
 

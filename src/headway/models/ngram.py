@@ -14,7 +14,6 @@ come from another device, and logits go back there.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -28,29 +27,10 @@ from headway.models.counting import Array, Counts, count
 from headway.models.smoothing import ALPHA, SMOOTHINGS
 from headway.models.stack import check_rows
 from headway.nn.embedding import check_ids
-from headway.nn.state import as_rows
+from headway.nn.state import Tail
 
 LOAD = 0.6  # share of the slots of a hash table that are taken
 CHUNK = 1 << 14  # tokens looked up at once: what is in between then stays in the processor's cache
-
-
-@dataclass(frozen=True)
-class NGramState:
-    """The last n − 1 tokens of each row (B, n − 1), −1 where its text had not begun."""
-
-    tail: Tensor
-    length: Tensor  # (B,)
-
-    @property
-    def nbytes(self) -> int:
-        return self.tail.nbytes
-
-    def reorder(self, rows: Tensor | Sequence[int]) -> "NGramState":
-        rows = as_rows(rows, self.length)
-        return NGramState(self.tail[rows], self.length[rows])
-
-    def copy(self) -> "NGramState":
-        return NGramState(self.tail.clone(), self.length.clone())
 
 
 class NGram(Model):
@@ -310,25 +290,19 @@ class NGram(Model):
         check_ids(ids, self.config.vocab_size)
         return torch.from_numpy(self.logits_after(ids.long().cpu().numpy())).to(ids.device)
 
-    def start(self, batch_size: int = 1, capacity: int | None = None) -> NGramState:
+    def start(self, batch_size: int = 1, capacity: int | None = None) -> Tail:
         """No room is needed, so `capacity` is for the contract's sake."""
-        if batch_size < 0:
-            raise InputError(f"start(batch_size={batch_size}): rows from 0")
-        tail = torch.full((batch_size, self.config.order - 1), -1)
-        return NGramState(tail, torch.zeros(batch_size, dtype=torch.long))
+        return Tail.start(batch_size, self.config.order - 1, self.device)
 
     def step(
-        self, ids: Tensor, state: NGramState, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, NGramState]:
+        self, ids: Tensor, state: Tail, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, Tail]:
         ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, state.tail.shape[0])
+        check_rows(ids, len(state.length))
         check_ids(ids, self.config.vocab_size)
-        n, T = state.tail.shape[1], ids.shape[1]
-        seen = torch.cat((state.tail, ids.long().to(state.tail.device)), dim=1)  # (B, n + T)
-        real = torch.full_like(state.length, T) if lengths is None else lengths.to(state.length.device)
-        logits = torch.from_numpy(self.logits_after(seen.numpy())[:, n:]).to(ids.device)
-        keep = real[:, None] + torch.arange(n)  # the n tokens before the end of each row
-        return last_real(logits, lengths) if last else logits, NGramState(seen.gather(1, keep), state.length + real)
+        logits = self.logits_after(state.before(ids).numpy())[:, self.config.order - 1 :]
+        found = torch.from_numpy(logits).to(ids.device)
+        return last_real(found, lengths) if last else found, state.after(ids, lengths)
 
 
 class Finder:

@@ -10,9 +10,19 @@ from headway.models.base import Model
 from headway.models.bert import BERT
 from headway.models.gpt import GPT
 from headway.models.ngram import NGram
+from headway.models.nplm import NPLM
+from headway.models.rnn import RNN
 from headway.models.transformer import Transformer
 
-MODELS: dict[str, type[Model]] = {"gpt": GPT, "bert": BERT, "transformer": Transformer, "ngram": NGram}
+MODELS: dict[str, type[Model]] = {
+    "gpt": GPT,
+    "bert": BERT,
+    "transformer": Transformer,
+    "ngram": NGram,
+    "nplm": NPLM,
+    "rnn": RNN,
+    "lstm": RNN,
+}
 
 
 def create(

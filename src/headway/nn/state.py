@@ -201,3 +201,40 @@ class LayerCache:
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new keys and values (B, G, T, K); return all there are so far (B, G, S, K), as views."""
         return self.write(self.keys, k), self.write(self.values, v)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last n tokens of each row (B, n), −1 where its text had not begun: all that a model of a window remembers."""
+
+    tokens: Tensor
+    length: Tensor  # (B,)
+
+    @classmethod
+    def start(cls, batch_size: int, n: int, device: torch.device) -> "Tail":
+        if batch_size < 0:
+            raise InputError(f"start(batch_size={batch_size}): rows from 0")
+        tokens = torch.full((batch_size, n), -1, device=device)
+        return cls(tokens, torch.zeros(batch_size, dtype=torch.long, device=device))
+
+    @property
+    def nbytes(self) -> int:
+        return self.tokens.nbytes
+
+    def before(self, ids: Tensor) -> Tensor:
+        """The new tokens (B, T) after the old ones: (B, n + T)."""
+        return torch.cat((self.tokens, ids.long().to(self.tokens.device)), dim=1)
+
+    def after(self, ids: Tensor, lengths: Tensor | None) -> "Tail":
+        """Once these tokens are read, of each row as many as `lengths` says."""
+        n = self.tokens.shape[1]
+        real = torch.full_like(self.length, ids.shape[1]) if lengths is None else lengths.to(self.length.device)
+        keep = real[:, None] + torch.arange(n, device=self.length.device)
+        return Tail(self.before(ids).gather(1, keep), self.length + real)
+
+    def reorder(self, rows: Tensor | Sequence[int]) -> "Tail":
+        rows = as_rows(rows, self.length)
+        return Tail(self.tokens[rows], self.length[rows])
+
+    def copy(self) -> "Tail":
+        return Tail(self.tokens.clone(), self.length.clone())

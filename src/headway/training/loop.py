@@ -125,7 +125,8 @@ class Trainer:
         shard(self.learner, world)
         optimizer = Optimizer(model, config, device=device)
         average = MovingAverage(model, config.ema) if config.ema else None
-        self.state = State(model, optimizer, average, Position(), world)
+        carried = self.learner.remember(self.rows) if task.carries else {}
+        self.state = State(model, optimizer, average, Position(), world, carried)
         module = replicate(self.learner, world, device)
         step = Step(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
         can_capture = device.type == "cuda" and world.parallel == "none"

@@ -16,17 +16,50 @@ from headway.data.annotated import LabelBatch, SpanBatch, TagBatch
 from headway.data.batches import IGNORE, CausalBatch
 from headway.data.masked import MaskedBatch
 from headway.data.textpairs import PairBatch
-from headway.models import GPT, MaskedLM, Transformer
+from headway.models import GPT, NPLM, RNN, MaskedLM, Transformer
+from headway.models.base import blank_padding
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.nn.cross_entropy import fused_cross_entropy
+from headway.nn.recurrent import Carried
 
 Outcome = tuple[Tensor, Tensor | None]
+PIECE = 1024  # tokens of a long text that is scored
 
 
-def causal(model: GPT, batch: CausalBatch, smoothing: float = 0.0) -> Outcome:
+def causal(model: GPT | NPLM | RNN, batch: CausalBatch, smoothing: float = 0.0) -> Outcome:
     """The next token, everywhere."""
-    hidden = model.hidden(batch.inputs, batch.lengths, batch.documents)
-    return _tokens(hidden, model.embedding.table, batch.targets, smoothing), None
+    table, bias = model.output
+    if isinstance(model, RNN) and not model.training:
+        return _read_on(model, batch), None
+    packed = () if batch.documents is None else (batch.documents,)
+    return _tokens(model.hidden(batch.inputs, batch.lengths, *packed), table, batch.targets, smoothing, bias), None
+
+
+def _read_on(model: RNN, batch: CausalBatch) -> Tensor:
+    """A text of any length, a piece at a time, which is the same and takes less memory."""
+    state, nats = model.begin(len(batch)), torch.zeros((), device=model.device)
+    for at in range(0, batch.inputs.shape[1], PIECE):
+        ids, targets = (x[:, at : at + PIECE] for x in (batch.inputs, batch.targets))
+        hidden, state = model.run(blank_padding(ids, _rest(batch.lengths, at, ids.shape[1]))[0], state)
+        nats = nats + _tokens(hidden, model.output[0], targets, 0.0, model.output[1])
+    return nats
+
+
+def _rest(lengths: Tensor | None, at: int, n: int) -> Tensor | None:
+    return None if lengths is None else (lengths - at).clamp(0, n)
+
+
+def carrying(model: RNN, batch: CausalBatch, memory: list[Carried], smoothing: float = 0.0) -> Outcome:
+    """The same for rows that go on where those of the batch before ended. What they carry is in `memory`, and what
+    they end with is put there: learning goes back through this window alone."""
+    assert batch.carry is not None
+    keep = batch.carry[:, None]
+    hidden, after = model.run(batch.inputs, [tuple(t * keep for t in layer) for layer in memory])
+    for old, new in zip(memory, after, strict=True):
+        for a, b in zip(old, new, strict=True):
+            a.copy_(b.detach())
+    table, bias = model.output
+    return _tokens(hidden, table, batch.targets, smoothing, bias), None
 
 
 def masked(model: MaskedLM, batch: MaskedBatch, smoothing: float = 0.0) -> Outcome:
@@ -101,8 +134,16 @@ class Learner(nn.Module):
         super().__init__()
         self.model = model
         self.objective, self.smoothing, self.agreement = OBJECTIVES[objective], smoothing, agreement
+        self.memory: list[Carried] | None = None  # what rows carry from batch to batch, if they do
+
+    def remember(self, n_rows: int) -> dict[str, Tensor]:
+        """Let rows carry on from batch to batch; the tensors that hold it, by name."""
+        self.memory = cast(RNN, self.model).begin(n_rows)
+        return {f"carried/{i}/{j}": t for i, layer in enumerate(self.memory) for j, t in enumerate(layer)}
 
     def forward(self, batch: Any) -> Outcome:
+        if self.training and self.memory is not None:
+            return carrying(cast(RNN, self.model), batch, self.memory, self.smoothing)
         if self.training and self.agreement:
             return agreeing_pairs(cast(Transformer, self.model), batch, self.smoothing, self.agreement)
         return self.objective(self.model, batch, self.smoothing if self.training else 0.0)

@@ -15,7 +15,18 @@ import numpy as np
 import torch
 
 from headway import metrics
-from headway.config import BERTConfig, GPTConfig, ModelConfig, NGramConfig, Recipe, TokenizerConfig, TransformerConfig
+from headway.config import (
+    BERTConfig,
+    GPTConfig,
+    LSTMConfig,
+    ModelConfig,
+    NGramConfig,
+    NPLMConfig,
+    Recipe,
+    RNNConfig,
+    TokenizerConfig,
+    TransformerConfig,
+)
 from headway.data.annotated import LabelledTexts, Spans, TaggedWords
 from headway.data.batches import Batches, Examples
 from headway.data.formats import format_of
@@ -56,6 +67,11 @@ class Task:
     prepared: list[tuple[Prepared, float]] = field(default_factory=list)  # of text
     held_pairs: list[Pair] = field(default_factory=list)  # what is held out, where the model is asked to write
 
+    @property
+    def carries(self) -> bool:
+        """Whether rows of text go on where they ended a step before."""
+        return carries(self.recipe)
+
     def judged(self, score: TaskScore, model: Model) -> TaskScore:
         """The score with how good what a model writes for the held-out pairs is, where the recipe asks for it."""
         metric = self.recipe.eval.metric
@@ -82,8 +98,8 @@ class Task:
             order = LengthOrder(lengths, config.max_tokens, config.seed)
         else:
             is_mix = isinstance(self.examples, Mix)  # which shuffles for itself
-            n = len(self.examples)
-            order = Order(n, config.batch_size, config.seed, shuffle=not is_mix, whole=self.is_uniform)
+            n, shuffle = len(self.examples), not is_mix and not self.carries
+            order = Order(n, min(config.batch_size, n), config.seed, shuffle=shuffle, whole=self.is_uniform)
         return Batches(self.examples, order=order, rank=world.rank, world=world.size)
 
     def texts(self) -> list[list[np.ndarray[Any, Any]]]:
@@ -94,6 +110,9 @@ class Task:
 BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "auto" means
     GPTConfig: ("causal",),
     NGramConfig: ("causal",),
+    NPLMConfig: ("causal",),
+    RNNConfig: ("causal",),
+    LSTMConfig: ("causal",),
     BERTConfig: ("masked", "classify", "tag", "span"),
     TransformerConfig: ("pairs",),
 }
@@ -204,7 +223,6 @@ def _from_text(
     prepared = prepare_recipe(data, tokenizer, report=preparing)
     documents = list(read_part(data, "valid"))
     recipe = _with_vocabulary(recipe, tokenizer)
-    context = _context(recipe)
     held_out: HeldOut | None
     if not documents:
         _check_counts(recipe)
@@ -230,7 +248,7 @@ def _from_text(
         recipe,
         objective,
         tokenizer,
-        _windows(prepared, objective, tokenizer, context),
+        _windows(recipe, prepared, objective, tokenizer),
         held_out,
         fingerprints=[corpus.meta["digest"] for corpus, _ in prepared],
         is_uniform=True,
@@ -248,11 +266,29 @@ def _check_counts(recipe: Recipe) -> None:
         )
 
 
+def carries(recipe: Recipe) -> bool:
+    """Whether rows of text go on where they ended a step before."""
+    wanted, is_recurrent = recipe.train.carry, isinstance(recipe.model, RNNConfig)
+    if wanted is True and not is_recurrent:
+        raise ConfigError("train.carry=true is for recurrent models: others have nothing to carry from step to step")
+    found = is_recurrent if wanted == "auto" else wanted
+    alone = recipe.train.accumulate == 1 and recipe.train.parallel == "none" and len(recipe.data.mix) < 2
+    if wanted is True and not alone:
+        raise ConfigError(
+            "train.carry=true goes with one process, train.accumulate=1 and one source: rows must stay who they are"
+        )
+    return found and alone
+
+
 def _windows(
-    prepared: list[tuple[Prepared, float]], objective: str, tokenizer: Tokenizer, context: int
+    recipe: Recipe, prepared: list[tuple[Prepared, float]], objective: str, tokenizer: Tokenizer
 ) -> Examples[Any]:
     """Windows of the corpus, or of several in the proportions of their weights."""
     given = None if tokenizer.shares_boundary else tokenizer.bos_id  # rule 3 of tokenizers/base.py
+    context = recipe.train.window or _context(recipe)
+    if carries(recipe):
+        (corpus, _), lanes = prepared[0], recipe.train.batch_size
+        return Windows(corpus.train, context, order="sequential", lanes=lanes, given=given)
 
     def windows(tokens: Tokens) -> Examples[Any]:
         return (
@@ -338,7 +374,7 @@ def pairs_of(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
 
 
 def _context(recipe: Recipe) -> int:
-    return int(getattr(recipe.model, "context", 1024))
+    return int(getattr(recipe.model, "context", None) or 64)
 
 
 def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:

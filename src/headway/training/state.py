@@ -65,10 +65,11 @@ class State:
     average: MovingAverage | None
     position: Position
     world: World
+    carried: dict[str, Tensor] = field(default_factory=dict)  # what rows of text carry from step to step
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything by name, as it is; shares where ranks hold shares."""
-        found = self.optimizer.state()
+        found = {**self.optimizer.state(), **self.carried}
         if self.average is not None or self.world.parallel == "fsdp":
             found |= {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
         if self.average is not None:

@@ -1,0 +1,141 @@
+"""RNN: one vector a layer holds all that came before (Mikolov et al. 2010; Zaremba et al. 2014; Merity et al. 2018).
+
+    x₀ = embed(ids)
+    x_l, h_l = layer_l(x_{l−1}, h_l),  l = 1 … L       nn/recurrent.py: Elman networks, LSTMs, GRUs
+    logits = x_L Wᵀ + b                                W: the embedding, or a matrix of its own
+
+The state is as large after a million tokens as after one, and there is no context to run out of: a text is read in
+windows of any size, each going on from the state the last one left. Learning does so too, and goes back through one
+window at a time (truncated backpropagation through time).
+
+Dropout is between layers, never from step to step (Zaremba et al. 2014, §3.1). `locked`: one mask for all steps of a
+window (variational); `dropout_words`: whole words of the vocabulary; `dropout_weights`: weights from h to h. All three
+together are AWD-LSTM's (Merity et al. 2018).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import RNNConfig
+from headway.errors import InputError
+from headway.models.base import Model, blank_padding, last_real
+from headway.models.stack import check_rows
+from headway.nn.embedding import check_ids
+from headway.nn.linear import linear
+from headway.nn.recurrent import Carried, Recurrent, locked_dropout
+from headway.nn.state import as_rows
+
+
+@dataclass(frozen=True)
+class RNNState:
+    """What each layer carries on: (h,) or (h, c), each (B, D)."""
+
+    layers: tuple[Carried, ...]
+    length: Tensor  # (B,)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for layer in self.layers for t in layer)
+
+    def reorder(self, rows: Tensor | Sequence[int]) -> "RNNState":
+        rows = as_rows(rows, self.length)
+        return RNNState(tuple(tuple(t[rows] for t in layer) for layer in self.layers), self.length[rows])
+
+    def copy(self) -> "RNNState":
+        return RNNState(tuple(tuple(t.clone() for t in layer) for layer in self.layers), self.length.clone())
+
+
+class RNN(Model):
+    config: RNNConfig
+
+    def __init__(self, config: RNNConfig):
+        super().__init__()
+        self.config = c = config.resolved()
+        self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
+        widths = [c.d_model, *[c.d_hidden] * (c.n_layers - 1), c.d_model if c.tie_embeddings else c.d_hidden]
+        self.layers: Sequence[Recurrent] = nn.ModuleList(  # type: ignore[assignment]
+            Recurrent(c.cell, d_in, d_out, dropout_weights=c.dropout_weights) for d_in, d_out in pairwise(widths)
+        )
+        self.unembedding = None if c.tie_embeddings else nn.Parameter(torch.empty(c.vocab_size, c.d_hidden))
+        self.bias = nn.Parameter(torch.empty(c.vocab_size))
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Words uniform in ±0.1 (Merity et al. 2018, §4.1), layers as torch has them."""
+        for table in (self.embedding, self.unembedding):
+            if table is not None:
+                nn.init.uniform_(table, -0.1, 0.1)
+        nn.init.zeros_(self.bias)
+        for layer in self.layers:
+            layer.init_weights()
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor]:
+        """The matrix (V, D) and the bias (V,) that turn vectors into logits."""
+        return self.embedding if self.unembedding is None else self.unembedding, self.bias
+
+    def run(
+        self, ids: Tensor, layers: Sequence[Carried], lengths: Tensor | None = None
+    ) -> tuple[Tensor, list[Carried]]:
+        """The vectors (B, T, D) that are turned into logits, and what the layers carry on."""
+        check_ids(ids, self.config.vocab_size)
+        x, after = self._drop(self._words(ids), self.config.dropout_input), []
+        for i, (layer, carried) in enumerate(zip(self.layers, layers, strict=True)):
+            x, carried = layer(x, carried, lengths)
+            after.append(carried)
+            is_last = i == len(self.layers) - 1
+            x = self._drop(x, self.config.dropout if is_last else self.config.dropout_hidden)
+        return x, after
+
+    def _words(self, ids: Tensor) -> Tensor:
+        if not self.training or not self.config.dropout_words:
+            return F.embedding(ids, self.embedding)
+        kept = F.dropout(torch.ones_like(self.embedding[:, :1]), self.config.dropout_words, True)  # (V, 1)
+        return F.embedding(ids, self.embedding) * F.embedding(ids, kept)
+
+    def _drop(self, x: Tensor, p: float) -> Tensor:
+        return locked_dropout(x, p, self.training) if self.config.locked else F.dropout(x, p, self.training)
+
+    def begin(self, batch_size: int) -> list[Carried]:
+        return [layer.start(batch_size) for layer in self.layers]
+
+    # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.unembed(self.hidden(ids, lengths))
+
+    def hidden(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Padding comes last, and nothing after a row's end is asked for: it may be computed."""
+        ids, _ = blank_padding(ids, lengths)
+        return self.run(ids, self.begin(ids.shape[0]))[0]
+
+    def start(self, batch_size: int = 1, capacity: int | None = None) -> RNNState:
+        """Nothing read yet. No room is needed, so `capacity` is for the contract's sake."""
+        if batch_size < 0:
+            raise InputError(f"start(batch_size={batch_size}): rows from 0")
+        length = torch.zeros(batch_size, dtype=torch.long, device=self.device)
+        return RNNState(tuple(self.begin(batch_size)), length)
+
+    @torch.no_grad()
+    def advance(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
+        """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
+        ids, lengths = blank_padding(ids, lengths)
+        check_rows(ids, len(state.length))
+        hidden, layers = self.run(ids, state.layers, lengths)
+        return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        """(…, D) → logits (…, V)."""
+        return linear(hidden, *self.output)
+
+    @torch.no_grad()
+    def step(
+        self, ids: Tensor, state: RNNState, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, RNNState]:
+        hidden, state = self.advance(ids, state, lengths)
+        return self.unembed(last_real(hidden, lengths) if last else hidden), state
