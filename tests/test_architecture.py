@@ -36,6 +36,7 @@ ALLOWED = {
         "generation",
         "trace",
     },
+    "checking": {"errors", "models"},
     "interop": {"errors", "files", "config", "models", "tokenizers"},
     "metrics": {"errors"},
     "costs": {"config"},

@@ -262,7 +262,74 @@ class LSTMConfig(RNNConfig, frozen=True, kw_only=True, tag_field="family", tag="
     dropout: float = 0.5
 
 
-ModelConfig = GPTConfig | BERTConfig | TransformerConfig | NGramConfig | NPLMConfig | RNNConfig | LSTMConfig
+class Seq2SeqConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="seq2seq"):
+    """Two deep LSTMs. Defaults: Sutskever et al. 2014, §3.4, but for one vocabulary for both sides."""
+
+    vocab_size: int = 80_000
+    context: int = 128  # longest source and target that are learned from; there is no limit otherwise
+    n_layers: int = 4  # of each side
+    d_model: int = 1000
+    cell: Cell = "lstm"
+    reverse: bool = True  # read the source backwards
+    tie_embeddings: bool = False
+    dropout: float = 0.0
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "context", "n_layers", "d_model"):
+            _at_least(self, name, 1)
+        _one_of(self, cell=Cell)
+        _probabilities(self, "dropout")
+        _special_ids(self)
+
+
+class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="bahdanau"):
+    """Attention, the first. Defaults: RNNsearch (Bahdanau et al. 2015, appendix A.2), one vocabulary for both sides."""
+
+    vocab_size: int = 30_000
+    context: int = 128  # longest source and target that are learned from; there is no limit otherwise
+    d_model: int = 620  # of a word's vector
+    d_hidden: int = 1000  # of each direction of the encoder, and of the decoder
+    d_align: Derived = None  # of the network that aligns; None: d_hidden
+    d_out: Derived = None  # of the maxout layer before the output; None: 500, or d_model with tied embeddings
+    cell: Cell = "gru"
+    tie_embeddings: bool = False
+    dropout: float = 0.0
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "context", "d_model", "d_hidden", "d_align", "d_out"):
+            _at_least(self, name, 1)
+        _one_of(self, cell=Cell)
+        _probabilities(self, "dropout")
+        _special_ids(self)
+        if self.tie_embeddings and self.d_out not in (None, self.d_model):
+            raise ConfigError(
+                f"d_out={self.d_out} with tied embeddings, which are d_model={self.d_model} wide: leave it out"
+            )
+
+    def resolved(self) -> Self:
+        """A copy with every `None` filled in."""
+        return msgspec.structs.replace(
+            self,
+            d_align=self.d_align or self.d_hidden,
+            d_out=self.d_out or (self.d_model if self.tie_embeddings else 500),
+        )
+
+
+ModelConfig = (
+    GPTConfig
+    | BERTConfig
+    | TransformerConfig
+    | NGramConfig
+    | NPLMConfig
+    | RNNConfig
+    | LSTMConfig
+    | Seq2SeqConfig
+    | BahdanauConfig
+)
 FAMILIES: dict[str, type[ModelConfig]] = {
     "gpt": GPTConfig,
     "bert": BERTConfig,
@@ -271,6 +338,8 @@ FAMILIES: dict[str, type[ModelConfig]] = {
     "nplm": NPLMConfig,
     "rnn": RNNConfig,
     "lstm": LSTMConfig,
+    "seq2seq": Seq2SeqConfig,
+    "bahdanau": BahdanauConfig,
 }
 
 

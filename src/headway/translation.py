@@ -17,8 +17,8 @@ from headway.choosing import end_ids, make_pipeline
 from headway.devices import varying_shapes
 from headway.errors import ConfigError, InputError
 from headway.generation import Request, Token, write
-from headway.models import Transformer
-from headway.models.base import Model, evaluating
+from headway.models import Bahdanau, Transformer
+from headway.models.base import Model, Translator, evaluating
 from headway.nn.linear import PackedWeights
 from headway.sampling import FLAT, PRESETS, SAMPLERS, Pipeline, Rows
 from headway.sampling.stages import Call
@@ -162,7 +162,7 @@ def translations(
 
 
 def _in_batches(
-    model: Transformer,
+    model: Translator,
     sources: list[list[int]],
     batch_size: int,
     work: Callable[[list[int]], list[list[Translation]]],
@@ -177,9 +177,9 @@ def _in_batches(
         yield from ((row, best._replace(others=others)) for row, (best, *others) in zip(rows, found, strict=True))
 
 
-def translator(model: Model) -> tuple[Transformer, Tokenizer]:
+def translator(model: Model) -> tuple[Translator, Tokenizer]:
     """The model if it translates, and its tokenizer."""
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Translator):
         raise InputError(
             f"a {type(model).__name__} has no source to translate from; a transformer has: headway train multi30k-en-de"
         )
@@ -189,7 +189,7 @@ def translator(model: Model) -> tuple[Transformer, Tokenizer]:
 
 
 def encode_sources(
-    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, truncate: bool = False
+    model: Translator, tokenizer: Tokenizer, texts: Sequence[str], *, truncate: bool = False
 ) -> list[list[int]]:
     """Each text as the encoder reads it: its tokens and the end; [] for one that is empty. Too long ones are cut at
     their end with `truncate`."""
@@ -215,7 +215,7 @@ def cut_sources(model: Model, texts: Sequence[str]) -> list[int]:
     return [row for row, own in enumerate(ids) if len(own) >= model.config.context]
 
 
-def start(model: Transformer, sources: Sequence[Sequence[int]], capacity: int) -> Any:
+def start(model: Translator, sources: Sequence[Sequence[int]], capacity: int) -> Any:
     """The state of a model that has read these sources."""
     lengths = torch.tensor([len(source) for source in sources])
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(source) for source in sources], batch_first=True)
@@ -225,7 +225,7 @@ def start(model: Transformer, sources: Sequence[Sequence[int]], capacity: int) -
         return model.start(source=ids.to(model.device), source_mask=mask, capacity=capacity)
 
 
-def begin_id(model: Transformer) -> int:
+def begin_id(model: Translator) -> int:
     """The token a target begins with."""
     begin = model.config.bos_id
     if begin is None and model.tokenizer is not None:
@@ -235,9 +235,9 @@ def begin_id(model: Transformer) -> int:
     return begin
 
 
-def _longest(model: Transformer, asked: int | None) -> int:
+def _longest(model: Translator, asked: int | None) -> int:
     """How many tokens a translation may have, its end included."""
-    limit = model.decoder.positions.limit
+    limit = model.decoder.positions.limit if isinstance(model, Transformer) else None
     if asked is not None:
         check_whole("max_new_tokens", asked, 1)
         if limit is not None and asked >= limit:
@@ -292,8 +292,10 @@ def align(model: Model, source: str, target: str, *, layer: int | None = None, t
     here, there = _words(tokenizer, source.strip()), _words(tokenizer, target.strip())
     if not here.words or not there.words:
         return []
+    if not isinstance(model, Transformer | Bahdanau):
+        raise InputError(f"a {type(model).__name__} does not look back at the source: there is nothing to align by")
     if layer is None:
-        layer = max(0, model.config.resolved().n_decoder_layers - 2)
+        layer = max(0, model.config.resolved().n_decoder_layers - 2) if isinstance(model, Transformer) else 0
     (ids,) = encode_sources(model, tokenizer, [source], truncate=truncate)
     written = [begin_id(model), *there.ids[:-1]][: model.config.context]
     seen = record(model, written, source=ids, side="cross", layers=[layer])

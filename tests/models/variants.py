@@ -36,6 +36,10 @@ RNNS += [{"cell": "lstm", "n_layers": 3, "tie_embeddings": True}]
 NPLMS = [{"order": 2}, {"order": 4}, {"order": 3, "direct": True}]
 
 
+SEQ2SEQS = [{"n_layers": 2}, {"n_layers": 1, "cell": "gru", "reverse": False, "tie_embeddings": True}]
+BAHDANAUS = [{"d_hidden": 10, "d_out": 7}, {"d_hidden": 9, "cell": "lstm", "tie_embeddings": True}]
+
+
 def name(config: dict) -> str:
     return "-".join(f"{k}={v}" for k, v in config.items())
 
@@ -98,9 +102,15 @@ def cases() -> list:
     made = [(f"gpt {name(c)}", lambda c=c: Plain(gpt(**c))) for c in GPTS]
     made += [(f"transformer {name(c)}", lambda c=c: _with_source(transformer(**c))) for c in TRANSFORMERS]
     made += [(f"rnn {name(c)}", lambda c=c: Plain(loud(headway.create("rnn", **SMALL, **c)))) for c in RNNS]
+    made += [(f"seq2seq {name(c)}", lambda c=c: _with_source(_small("seq2seq", **c))) for c in SEQ2SEQS]
+    made += [(f"bahdanau {name(c)}", lambda c=c: _with_source(_small("bahdanau", **c))) for c in BAHDANAUS]
     made += [(f"nplm {name(c)}", lambda c=c: Plain(loud(headway.create("nplm", **SMALL, **c)))) for c in NPLMS]
     made += [(f"ngram order={n}", lambda n=n: Plain(_counted(n))) for n in (1, 2, 3, 4)]
     return made
+
+
+def _small(family: str, **config) -> Model:
+    return loud(headway.create(family, vocab_size=41, d_model=12, context=24, **config))
 
 
 def _with_source(model: Model) -> WithSource:

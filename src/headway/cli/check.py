@@ -2,20 +2,22 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from headway.cli.options import Device, Json, print_json
+from headway.cli.options import Device, Dtype, Json, print_json
+
+Model = Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")]
+Text = Annotated[
+    str | None, typer.Argument(help="The text; of a translator, what it reads. Default: some of what the run held out.")
+]
+Within = Annotated[float, typer.Option(help="The largest difference allowed, in nats; 0 or more.")]
+N_TOKENS = 100  # of a text that are compared
 
 app = typer.Typer(
     help="Guarantees that you can run yourself.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
 )
-
-
-@app.callback()
-def _guarantees() -> None:
-    """Keeps `resume` a name of its own while there is one check."""
 
 
 @app.command()
@@ -64,3 +66,90 @@ def resume(
     else:
         print("NOT exact:\n" + "\n".join(f"  {line}" for line in report.differences))
     raise typer.Exit(0 if report.is_exact else 1)
+
+
+@app.command()
+def cached(
+    model: Model,
+    text: Text = None,
+    within: Within = 1e-4,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = False,
+) -> None:
+    """Check that a model says the same token by token, from what it remembers, as all at once.
+
+    Compares the log-probabilities of the whole vocabulary after every token of a text. Exit code 0 if none differs by
+    more than --within, 1 if one does. In bfloat16 sums are rounded differently: allow for it.
+
+    \b
+    Examples:
+      headway check cached runs/demo
+      headway check cached runs/reverse "abcdef" --json
+      headway check cached runs/words "the cat sat"
+    """
+    from headway.checking import cached_differs_by
+
+    loaded, ids, source = _loaded(model, text, device, dtype)
+    _report(cached_differs_by(loaded, ids, source), within, model, len(ids), "token by token as all at once", json)
+
+
+@app.command()
+def batched(
+    model: Model,
+    text: Text = None,
+    within: Within = 1e-4,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = False,
+) -> None:
+    """Check that a model says the same of a text in a batch, with padding, as of the text alone.
+
+    \b
+    Examples:
+      headway check batched runs/demo
+      headway check batched runs/reverse "abcdef"
+    """
+    from headway.checking import batched_differs_by
+
+    loaded, ids, source = _loaded(model, text, device, dtype)
+    rows = [ids, ids[: max(1, len(ids) // 2)], ids[:1], ids[: max(1, len(ids) - 1)]]
+    _report(batched_differs_by(loaded, rows, source), within, model, len(ids), "in a batch as alone", json)
+
+
+def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, list[int], list[int] | None]:
+    """The model, the tokens to compare it on, and their source where it has one."""
+    import headway
+    from headway.config import load_recipe
+    from headway.data import read_part
+    from headway.models.base import Translator
+    from headway.training.setup import pairs_of
+    from headway.translation import begin_id, encode_sources
+
+    loaded: Any = headway.load(name, device=device, dtype=dtype)
+    if loaded.tokenizer is None:
+        raise typer.BadParameter(f"{name} has no tokenizer", param_hint="MODEL")
+    has_recipe = (Path(name) / "recipe.toml").is_file()
+    if text is None and not has_recipe:
+        raise typer.BadParameter(f"{name} is no run with held-out text of its own: give a text", param_hint="TEXT")
+    if isinstance(loaded, Translator):
+        text = pairs_of(load_recipe(Path(name)), "valid")[0].source if text is None else text
+        (source,) = encode_sources(loaded, loaded.tokenizer, [text])
+        if not source:
+            raise typer.BadParameter("an empty text: there is nothing to compare", param_hint="TEXT")
+        found = headway.translate(loaded, text, num_beams=1)[0].tokens
+        return loaded, [begin_id(loaded), *found][:N_TOKENS], source
+    if text is None:
+        text = next((d for d in read_part(load_recipe(Path(name)).data, "valid") if d.strip()), None)
+        text = text or next(d for d in read_part(load_recipe(Path(name)).data, "train") if d.strip())
+    limit = getattr(loaded.config, "context", None) or N_TOKENS
+    return loaded, loaded.tokenizer.prompt(text)[: min(N_TOKENS, limit)], None
+
+
+def _report(apart: float, within: float, name: str, n_tokens: int, what: str, json: bool) -> None:
+    holds = apart <= within
+    if json:
+        print_json({"model": name, "tokens": n_tokens, "difference": apart, "within": within, "holds": holds})
+    else:
+        print(f"{'the same' if holds else 'NOT the same'} {what}: {n_tokens} tokens, at most {apart:.1e} nats apart")
+    raise typer.Exit(0 if holds else 1)

@@ -149,7 +149,6 @@ def attention(
       headway show attention runs/demo "The statement is" --layer 0
     """
     import headway
-    from headway.models import Transformer
     from headway.trace.attention import as_text, draw, labels, record
     from headway.translation import begin_id, encode_sources, translator
 
@@ -159,7 +158,7 @@ def attention(
     loaded: Any = headway.load(model)
     tokenizer = loaded.tokenizer
     layers, heads = (None if i is None else [i] for i in (layer, head))
-    if isinstance(loaded, Transformer):
+    if getattr(loaded, "needs_source", False):
         translator(loaded)
         if target is None:
             target = headway.translate(loaded, text)[0].text

@@ -8,12 +8,14 @@ looked at, whether or not causality leaves half of them out. MFU is that over wh
 from itertools import pairwise
 
 from headway.config import (
+    BahdanauConfig,
     BERTConfig,
     GPTConfig,
     ModelConfig,
     NGramConfig,
     NPLMConfig,
     RNNConfig,
+    Seq2SeqConfig,
     StackConfig,
     TransformerConfig,
 )
@@ -65,7 +67,14 @@ def matrix_weights(c: ModelConfig) -> int:
     if isinstance(c, NPLMConfig):
         window = (c.order - 1) * c.d_model
         return window * c.d_hidden + c.vocab_size * (c.d_hidden + (window if c.direct else 0))
+    if isinstance(c, Seq2SeqConfig):  # per target token, with a source as long
+        return 2 * c.n_layers * CELL_MATRICES[c.cell] * 2 * c.d_model**2 + c.vocab_size * c.d_model
     c = c.resolved()
+    if isinstance(c, BahdanauConfig):  # the same; the products of states and places are not of weights
+        m, D, gates = c.d_model, c.d_hidden, CELL_MATRICES[c.cell]
+        encoder = 2 * gates * D * (m + D) + 2 * D * c.d_align
+        decoder = gates * D * (m + 3 * D) + D * c.d_align + (3 * D + m) * 2 * c.d_out
+        return encoder + decoder + c.vocab_size * c.d_out
     if isinstance(c, RNNConfig):
         widths = [c.d_model, *[c.d_hidden] * (c.n_layers - 1), c.d_model if c.tie_embeddings else c.d_hidden]
         layers = sum(CELL_MATRICES[c.cell] * b * (a + b) for a, b in pairwise(widths))

@@ -1,5 +1,6 @@
 """The models, one idea per file; `MODELS` is what there is."""
 
+from headway.models.bahdanau import Bahdanau
 from headway.models.base import LanguageModel, Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
@@ -8,6 +9,7 @@ from headway.models.ngram import NGram
 from headway.models.nplm import NPLM
 from headway.models.registry import MODELS, create
 from headway.models.rnn import RNN
+from headway.models.seq2seq import Seq2Seq
 from headway.models.storage import find_model, load
 from headway.models.transformer import Transformer
 
@@ -17,11 +19,13 @@ __all__ = [
     "MODELS",
     "NPLM",
     "RNN",
+    "Bahdanau",
     "Classifier",
     "LanguageModel",
     "MaskedLM",
     "Model",
     "NGram",
+    "Seq2Seq",
     "SpanReader",
     "Tagger",
     "Transformer",

@@ -91,6 +91,38 @@ class Model(nn.Module):
         return save(self, path, overwrite=overwrite)
 
 
+class Translator(Model):
+    """What models share that write from a source; each has these methods."""
+
+    needs_source = True
+    config: Any
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        """The matrix (V, D) that turns vectors into logits, and the bias (V,) if there is one."""
+        raise NotImplementedError
+
+    def hidden(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """The vectors (B, T, D) that are turned into logits."""
+        raise NotImplementedError
+
+    def start(
+        self,
+        batch_size: int | None = None,
+        capacity: int | None = None,
+        *,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> Any:
+        """Read the source (B, S) and be ready to write its targets."""
+        raise NotImplementedError
+
+    def step(self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False) -> tuple[Tensor, Any]:
+        raise NotImplementedError
+
+
 def language_model(model: object) -> LanguageModel:
     """The model itself, if it predicts the next token."""
     if not isinstance(model, LanguageModel) or getattr(model, "needs_source", False):
@@ -136,6 +168,41 @@ def blank_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor |
             return ids, None
     lengths = lengths.to(ids.device, torch.long)
     return ids.masked_fill(~padding(lengths, ids.shape[1]), 0), lengths
+
+
+def given_source(source: Tensor | None, batch_size: int | None) -> Tensor:
+    """The source that a state is started from."""
+    if source is None:
+        raise InputError("an encoder-decoder writes from a source: start(source=ids, source_mask=…)")
+    check_shape(source, "source")
+    if batch_size is not None and batch_size != source.shape[0]:
+        raise InputError(f"batch_size={batch_size} for a source of {source.shape[0]} rows; leave batch_size out")
+    return source
+
+
+def check_source(ids: Tensor, source: Tensor) -> None:
+    check_shape(source, "source")
+    if ids.shape[0] != source.shape[0]:
+        raise InputError(f"ids of {ids.shape[0]} rows for a source of {source.shape[0]}: one target a source")
+
+
+def source_lengths(source: Tensor, mask: Tensor | None) -> Tensor | None:
+    """How many tokens of each source are real, for models that read one token after the other: what is not must come
+    last."""
+    check_shape(source, "source")
+    if mask is None:
+        return None
+    if mask.shape != source.shape or mask.dtype != torch.bool:
+        raise InputError(
+            f"source_mask of shape {tuple(mask.shape)} and type {mask.dtype} for a source of shape "
+            f"{tuple(source.shape)}: one boolean per token, True = may be looked at; use source_mask.bool()"
+        )
+    lengths = mask.sum(dim=1)
+    if mask.device.type == "cpu" and not bool((mask == padding(lengths, mask.shape[1])).all()):
+        raise InputError(
+            "source_mask has a real token after one that is not: a recurrent model needs padding at the end"
+        )
+    return lengths
 
 
 def last_real(x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -6,12 +6,14 @@ import torch
 
 from headway.config import ModelConfig, model_config
 from headway.devices import parse_device, parse_dtype
+from headway.models.bahdanau import Bahdanau
 from headway.models.base import Model
 from headway.models.bert import BERT
 from headway.models.gpt import GPT
 from headway.models.ngram import NGram
 from headway.models.nplm import NPLM
 from headway.models.rnn import RNN
+from headway.models.seq2seq import Seq2Seq
 from headway.models.transformer import Transformer
 
 MODELS: dict[str, type[Model]] = {
@@ -22,6 +24,8 @@ MODELS: dict[str, type[Model]] = {
     "nplm": NPLM,
     "rnn": RNN,
     "lstm": RNN,
+    "seq2seq": Seq2Seq,
+    "bahdanau": Bahdanau,
 }
 
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.config import TransformerConfig
-from headway.errors import InputError
-from headway.models.base import Model, blank_padding, check_context, last_real
+from headway.models.base import Translator, blank_padding, check_context, check_source, given_source, last_real
 from headway.models.bert import check_mask
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
 from headway.nn import Embedding, KVCache, Look
@@ -132,9 +131,8 @@ class Decoder(nn.Module):
         return x
 
 
-class Transformer(Model):
+class Transformer(Translator):
     config: TransformerConfig
-    needs_source = True
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -152,6 +150,11 @@ class Transformer(Model):
         for side in (self.encoder, self.decoder):
             for table in side.positions.parameters():
                 nn.init.normal_(table, std=0.02)
+
+    @property
+    def output(self) -> tuple[Tensor, None]:
+        """The matrix (V, D) that turns vectors into logits; there is no bias."""
+        return self.embedding.table, None
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """source (B, S), source_mask (B, S) True = a real token → (B, S, D)."""
@@ -174,9 +177,7 @@ class Transformer(Model):
         """The vectors (B, T, D) that are turned into logits."""
         ids, _ = blank_padding(ids, lengths)
         check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
-        check_shape(source, "source")
-        if ids.shape[0] != source.shape[0]:
-            raise InputError(f"ids of {ids.shape[0]} rows for a source of {source.shape[0]}: one target a source")
+        check_source(ids, source)
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
         return self.decoder.norm(self.decoder(self.embedding(ids), seen))
 
@@ -189,11 +190,7 @@ class Transformer(Model):
         source_mask: Tensor | None = None,
     ) -> TransformerState:
         """Read the source (B, S) and be ready to write its targets, `capacity` tokens each (default: the context)."""
-        if source is None:
-            raise InputError("an encoder-decoder writes from a source: start(source=ids, source_mask=…)")
-        check_shape(source, "source")
-        if batch_size is not None and batch_size != source.shape[0]:
-            raise InputError(f"batch_size={batch_size} for a source of {source.shape[0]} rows; leave batch_size out")
+        source = given_source(source, batch_size)
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
         place, n_layers = self.decoder.positions, self.config.n_decoder_layers
         return TransformerState(start_cache(self, place, n_layers, source.shape[0], capacity), seen)

@@ -4,6 +4,8 @@ import math
 
 from torch import nn
 
+from headway.nn.recurrent import Recurrent
+
 
 def normal(module: nn.Module, std: float) -> None:
     """Matrices and tables from N(0, std²), biases 0, gains of norms 1."""
@@ -20,6 +22,24 @@ def truncated_normal(module: nn.Module, std: float) -> None:
     for parameter in module.parameters():
         if parameter.dim() >= 2:
             nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
+
+
+def orthogonal(module: nn.Module) -> None:
+    """For recurrent encoder-decoders: matrices from step to step orthogonal (Saxe et al. 2014), those into a layer
+    Xavier-uniform, gate by gate; tables of words N(0, 1/D), so that vectors have length 1; biases 0."""
+    layers = {m.weight_h: m.d_out for m in module.modules() if isinstance(m, Recurrent)}
+    inputs = {m.weight_x: m.d_out for m in module.modules() if isinstance(m, Recurrent)}
+    for name, parameter in module.named_parameters():
+        if parameter.dim() < 2:
+            nn.init.zeros_(parameter)
+        elif parameter in layers:
+            for gate in parameter.split(layers[parameter]):
+                nn.init.orthogonal_(gate)
+        elif name.endswith("embedding"):
+            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+        else:
+            for gate in parameter.split(inputs.get(parameter, len(parameter))):
+                nn.init.xavier_uniform_(gate)
 
 
 def xavier(module: nn.Module) -> None:

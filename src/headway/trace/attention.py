@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import InputError
-from headway.models import BERT, GPT, Transformer
+from headway.models import BERT, GPT, Bahdanau, Transformer
 from headway.models.base import Model, evaluating
 from headway.nn.attention import Attend, CrossAttention, SelfAttention, attention
 from headway.tokenizers import Tokenizer
@@ -86,6 +86,8 @@ def record(
 ) -> list[Map]:
     """What a model looks at in one text (of an encoder-decoder: the target's input, with its source), on one side; of
     all layers and heads, or of some, counted from 0."""
+    if isinstance(model, Bahdanau):
+        return [_alignment(model, ids, source, side, layers, heads)]
     side = side or (
         "cross" if isinstance(model, Transformer) else "encoder" if not isinstance(model, GPT) else "decoder"
     )
@@ -99,6 +101,26 @@ def record(
     with evaluating(model), torch.inference_mode(), recording([modules[i] for i in layers], heads) as found:
         nn.Module.__call__(model, rows, **inputs)
     return [Map(side, layer, heads, found[i][0].float().cpu()) for i, layer in enumerate(layers)]
+
+
+def _alignment(
+    model: Bahdanau,
+    ids: Sequence[int],
+    source: Sequence[int] | None,
+    side: str | None,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+) -> Map:
+    """The one look there is, which is never hidden."""
+    if side not in (None, "cross"):
+        raise InputError(f"a Bahdanau has no {side} attention; it has: cross")
+    if source is None:
+        raise InputError("an encoder-decoder looks at a source too: record(model, ids, source=…)")
+    (layer,), (head,) = _checked("layer", layers, 1), _checked("head", heads, 1)
+    rows, read = (torch.tensor([list(x)], device=model.device) for x in (ids, source))
+    with evaluating(model), torch.inference_mode():
+        weights = model.alignment(rows, source=read)
+    return Map("cross", layer, [head], weights.float().cpu())
 
 
 def _checked(what: str, asked: Sequence[int] | None, n: int) -> list[int]:

@@ -33,7 +33,7 @@ from headway.costs import flops_per_token, training_memory
 from headway.data.batches import prefetch
 from headway.devices import product_precision, varying_shapes
 from headway.errors import ConfigError, DataError, HeadwayError
-from headway.models import Model, load
+from headway.models import Model, Transformer, load
 from headway.models.base import evaluating
 from headway.models.storage import AVERAGED, read_json, read_weights
 from headway.training.averaging import MovingAverage, mean_of
@@ -130,7 +130,8 @@ class Trainer:
         module = replicate(self.learner, world, device)
         step = Step(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
         can_capture = device.type == "cuda" and world.parallel == "none"
-        self.is_bucketed = can_capture and task.objective == "pairs" and not is_compiled
+        # What reads one token after the other asks how many there are, and a graph cannot wait for the answer.
+        self.is_bucketed = can_capture and isinstance(model, Transformer) and not is_compiled
         self.step = (
             CapturedStep(step) if can_capture and (self.is_bucketed or (is_compiled and task.is_uniform)) else step
         )

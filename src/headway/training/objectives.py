@@ -16,8 +16,8 @@ from headway.data.annotated import LabelBatch, SpanBatch, TagBatch
 from headway.data.batches import IGNORE, CausalBatch
 from headway.data.masked import MaskedBatch
 from headway.data.textpairs import PairBatch
-from headway.models import GPT, NPLM, RNN, MaskedLM, Transformer
-from headway.models.base import blank_padding
+from headway.models import GPT, NPLM, RNN, MaskedLM
+from headway.models.base import Translator, blank_padding
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.nn.cross_entropy import fused_cross_entropy
 from headway.nn.recurrent import Carried
@@ -68,18 +68,19 @@ def masked(model: MaskedLM, batch: MaskedBatch, smoothing: float = 0.0) -> Outco
     return _tokens(hidden, model.table, batch.targets, smoothing, model.bias), None
 
 
-def pairs(model: Transformer, batch: PairBatch, smoothing: float = 0.0) -> Outcome:
+def pairs(model: Translator, batch: PairBatch, smoothing: float = 0.0) -> Outcome:
     """The target's next token, given the source and the target so far."""
+    table, bias = model.output
     hidden = model.hidden(batch.inputs, source=batch.source, source_mask=batch.source_mask)
-    return _tokens(hidden, model.embedding.table, batch.targets, smoothing), None
+    return _tokens(hidden, table, batch.targets, smoothing, bias), None
 
 
-def agreeing_pairs(model: Transformer, batch: PairBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Outcome:
+def agreeing_pairs(model: Translator, batch: PairBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Outcome:
     """The same seen twice, with different dropout, and half of `agreement` times how far the two answers are apart:
     KL(p ‖ q) and KL(q ‖ p), their mean (R-Drop; Liang et al. 2021, eq. 4)."""
     inputs, source, mask = (torch.cat((x, x)) for x in (batch.inputs, batch.source, batch.source_mask))
     hidden = model.hidden(inputs, source=source, source_mask=mask)
-    log_p = F.linear(hidden, model.embedding.table).float().log_softmax(dim=-1)  # (2B, T, V)
+    log_p = F.linear(hidden, *model.output).float().log_softmax(dim=-1)  # (2B, T, V)
     is_target = batch.targets != IGNORE
     wanted = batch.targets.masked_fill(~is_target, 0)
     one, other = log_p.chunk(2)
@@ -145,5 +146,5 @@ class Learner(nn.Module):
         if self.training and self.memory is not None:
             return carrying(cast(RNN, self.model), batch, self.memory, self.smoothing)
         if self.training and self.agreement:
-            return agreeing_pairs(cast(Transformer, self.model), batch, self.smoothing, self.agreement)
+            return agreeing_pairs(cast(Translator, self.model), batch, self.smoothing, self.agreement)
         return self.objective(self.model, batch, self.smoothing if self.training else 0.0)

@@ -16,6 +16,7 @@ import torch
 
 from headway import metrics
 from headway.config import (
+    BahdanauConfig,
     BERTConfig,
     GPTConfig,
     LSTMConfig,
@@ -24,6 +25,7 @@ from headway.config import (
     NPLMConfig,
     Recipe,
     RNNConfig,
+    Seq2SeqConfig,
     TokenizerConfig,
     TransformerConfig,
 )
@@ -115,6 +117,8 @@ BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "au
     LSTMConfig: ("causal",),
     BERTConfig: ("masked", "classify", "tag", "span"),
     TransformerConfig: ("pairs",),
+    Seq2SeqConfig: ("pairs",),
+    BahdanauConfig: ("pairs",),
 }
 COLUMNS = {  # how such records are asked for
     "pairs": "name the columns with data.pairs=SOURCE,TARGET or the other file with data.target_path",

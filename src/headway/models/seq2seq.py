@@ -1,0 +1,120 @@
+"""seq2seq: a deep LSTM reads the source into its state, another writes the target from it (Sutskever et al. 2014).
+
+    state = read(x_S, …, x_1)                the source is read backwards: its first words are then near the target's
+    logits = write(y_1, …, y_{t−1}; state)   a language model that begins with a head full of the source
+
+All that the target knows of the source is the state after its last word, of one size for every sentence: the
+bottleneck that attention removed (bahdanau.py).
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import Seq2SeqConfig
+from headway.models.base import Translator, blank_padding, check_source, given_source, last_real, source_lengths
+from headway.models.rnn import RNNState
+from headway.models.stack import check_rows
+from headway.nn.embedding import check_ids
+from headway.nn.init import orthogonal
+from headway.nn.linear import linear
+from headway.nn.recurrent import Carried, Recurrent, reversed_rows
+
+
+class Seq2Seq(Translator):
+    config: Seq2SeqConfig
+
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
+        self.encoder: Sequence[Recurrent] = _layers(c)
+        self.decoder: Sequence[Recurrent] = _layers(c)
+        self.dropout = nn.Dropout(c.dropout)
+        self.unembedding = None if c.tie_embeddings else nn.Parameter(torch.empty(c.vocab_size, c.d_model))
+        self.bias = nn.Parameter(torch.empty(c.vocab_size))
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Orthogonal and Xavier. Sutskever et al. 2014, §3.4, draw all of it uniformly in ±0.08, for 1,000 units;
+        small ones learn from that ten times as slowly."""
+        orthogonal(self)
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor]:
+        """The matrix (V, D) and the bias (V,) that turn vectors into logits."""
+        return self.embedding if self.unembedding is None else self.unembedding, self.bias
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> list[Carried]:
+        """source (B, S), source_mask (B, S) True = a real token → what each layer holds after the last one."""
+        lengths = source_lengths(source, source_mask)
+        check_ids(source, self.config.vocab_size, "source")
+        x = F.embedding(reversed_rows(source, lengths) if self.config.reverse else source, self.embedding)
+        after = []
+        for layer in self.encoder:
+            x, carried = layer(self.dropout(x), layer.start(x.shape[0]), lengths)
+            after.append(carried)
+        return after
+
+    def write(self, ids: Tensor, layers: Sequence[Carried], lengths: Tensor | None) -> tuple[Tensor, list[Carried]]:
+        check_ids(ids, self.config.vocab_size)
+        x, after = F.embedding(ids, self.embedding), []
+        for layer, carried in zip(self.decoder, layers, strict=True):
+            x, carried = layer(self.dropout(x), carried, lengths)
+            after.append(carried)
+        return self.dropout(x), after
+
+    # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forward(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
+        return self.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
+
+    def hidden(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """The vectors (B, T, D) that are turned into logits."""
+        ids, _ = blank_padding(ids, lengths)
+        check_source(ids, source)
+        return self.write(ids, self.encode(source, source_mask), None)[0]
+
+    def start(
+        self,
+        batch_size: int | None = None,
+        capacity: int | None = None,
+        *,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> RNNState:
+        """Read the source (B, S) and be ready to write its targets, of any length."""
+        source = given_source(source, batch_size)
+        layers = tuple(self.encode(source, source_mask))
+        return RNNState(layers, torch.zeros(source.shape[0], dtype=torch.long, device=source.device))
+
+    @torch.no_grad()
+    def advance(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
+        """The vectors (B, T, D) that are turned into logits, after each of the new target tokens (B, T)."""
+        ids, lengths = blank_padding(ids, lengths)
+        check_rows(ids, len(state.length))
+        hidden, layers = self.write(ids, state.layers, lengths)
+        return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        return linear(hidden, *self.output)
+
+    @torch.no_grad()
+    def step(
+        self, ids: Tensor, state: RNNState, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, RNNState]:
+        hidden, state = self.advance(ids, state, lengths)
+        return self.unembed(last_real(hidden, lengths) if last else hidden), state
+
+
+def _layers(c: Seq2SeqConfig) -> Sequence[Recurrent]:
+    return nn.ModuleList(  # type: ignore[return-value]
+        Recurrent(c.cell, c.d_model, c.d_model) for _ in range(c.n_layers)
+    )
