@@ -304,3 +304,17 @@ def test_searches_write_text():
         search(model, "the", num_beams=2, top_k=3, max_new_tokens=4)
     with pytest.raises(ConfigError, match="search by num_beams"):
         search(model, "the", max_new_tokens=4)
+
+
+def test_words_without_spaces_have_one_between_prompt_and_answer():
+    lines = ["the cat sat", "the dog sat down"] * 5
+    tokenizer = headway.tokenizers.train("word", lines, words="blanks")
+    model = headway.create(
+        "ngram", vocab_size=tokenizer.vocab_size, order=4, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
+    )
+    model.tokenizer = tokenizer
+    model.fit(torch.tensor(tokenizer.stream(lines)))
+    text = "".join(token.text for token in headway.generate(model, "the dog", temperature=0, max_new_tokens=5))
+    assert text == " sat down"
+    text = "".join(token.text for token in headway.generate(model, "", temperature=0, max_new_tokens=3))
+    assert text.startswith("the ")

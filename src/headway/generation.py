@@ -183,7 +183,10 @@ def write(
         graph=False if request.explain else None,
         drops_at_once=len(set(limits)) > 1,
     )
-    texts = [_Text(request, _least_length(pipe, row), limit) for row, limit in enumerate(limits)]
+    texts = [
+        _Text(request, prompt[-1], _least_length(pipe, row), limit)
+        for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+    ]
     while loop.live:
         for row, slot, id in loop.step():
             piece, finish, stop = texts[row].push(id)
@@ -198,8 +201,8 @@ def write(
 class _Text:
     """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
 
-    def __init__(self, request: Request, min_new: int, max_new: int):
-        self.request, self.stream = request, TextStream(request.tokenizer)
+    def __init__(self, request: Request, after: int, min_new: int, max_new: int):
+        self.request, self.stream = request, TextStream(request.tokenizer, after)
         self.min_new, self.max_new = min_new, max_new
         self.n, self.text, self.shown = 0, "", 0
         self.searched = 0  # matches that end before here were before the least length, and do not count

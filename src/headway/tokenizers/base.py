@@ -369,14 +369,15 @@ def check_texts(texts: Iterable[str]) -> None:
 class TextStream:
     """Token ids in, text out as soon as it is certain.
 
-    A character may be spread over several tokens: bytes that do not end on a character are held back.
+    A character may be spread over several tokens: bytes that do not end on a character are held back. `after`: the
+    token before the first, which may say whether a space stands between.
     """
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: Tokenizer, after: int | None = None):
         self.tokenizer = tokenizer
-        self.ids: list[int] = []
+        self.ids: list[int] = [] if after is None else [after]
         self.start = 0  # decoding begins here: one emitted piece back, for decoders that look at their neighbour
-        self.emitted = 0  # ids whose text is out
+        self.emitted = len(self.ids)  # ids whose text is out
 
     def push(self, id: int) -> str:
         self.ids.append(int(id))
