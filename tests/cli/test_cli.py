@@ -55,7 +55,16 @@ def _at_home(home, monkeypatch):
 
 
 VERBS = ("demo", "train", "generate", "eval", "translate", "show attention")
-VERBS += ("lr-find", "show curves", "show sampling", "check resume", "check cached", "check batched", "convert")
+VERBS += (
+    "lr-find",
+    "show curves",
+    "show sampling",
+    "show sensitivity",
+    "check resume",
+    "check cached",
+    "check batched",
+    "convert",
+)
 VERBS += ("tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer show", "data")
 
 

@@ -191,6 +191,52 @@ def attention(
         print(f"\npicture: {out}")
 
 
+@app.command()
+def sensitivity(
+    models: Annotated[list[str], typer.Argument(help="Model directories or runs, one curve each.")],
+    text: Annotated[
+        Path | None, typer.Option("-t", "--text", help="A text file. Default: what the first run held out.")
+    ] = None,
+    distance: Annotated[int, typer.Option(min=1, help="How many tokens to look back.")] = 32,
+    places: Annotated[int, typer.Option(min=1, help="At how many places of the text.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
+    json: Json = False,
+) -> None:
+    """Show how far back models feel: the gradient of a prediction by each earlier token, falling with distance.
+
+    \b
+    Examples:
+      headway show sensitivity runs/demo --distance 16
+      headway show sensitivity runs/demo --text my.txt --distance 8 --json
+    """
+    import headway
+    from headway.config import load_recipe
+    from headway.data import load_documents, read_part
+    from headway.trace.sensitivity import as_text, draw, reach
+
+    check_picture(out)
+    if text is not None:
+        documents = load_documents(str(text))
+    elif (Path(models[0]) / "recipe.toml").is_file():
+        documents = list(read_part(load_recipe(Path(models[0])).data, "valid"))
+    else:
+        raise typer.BadParameter(f"{models[0]} is no run with held-out text: name a file", param_hint="--text")
+    found = []
+    for name in models:
+        loaded: Any = headway.load(name)
+        ids = loaded.tokenizer.stream(documents)
+        found.append(reach(loaded, ids, distance=distance, places=places, name=name))
+    if out is not None:
+        draw(found, out)
+    if json:
+        print_json({"reach": {one.name: one.values for one in found}, "picture": None if out is None else str(out)})
+        return
+    print("gradient of a prediction by the token so many steps back, in proportion to the last one's\n")
+    print(as_text(found))
+    if out is not None:
+        print(f"\npicture: {out}")
+
+
 def _setting(text: str) -> tuple[str, object]:
     """NAME=VALUE; a value is a number, a word, or JSON such as [1, 2]."""
     name, sign, value = text.partition("=")

@@ -56,9 +56,9 @@ class NPLM(Model):
     def after(self, seen: Tensor) -> Tensor:
         """seen (B, n − 2 + T), −1 for nothing → the vectors after each of the last T, (B, T, …)."""
         n = self.config.order - 1
-        words = seen.unfold(1, n, 1).flip(-1)  # (B, T, n): the last word first
-        is_word = (words >= 0)[..., None]
-        x = torch.where(is_word, F.embedding(words.clamp(min=0), self.C), self.nothing).flatten(-2)
+        is_word = (seen >= 0).unfold(1, n, 1).flip(-1)  # (B, T, n): the last word first
+        words = F.embedding(seen.clamp(min=0), self.C).unfold(1, n, 1).flip(-1).transpose(-1, -2)  # (B, T, n, D)
+        x = torch.where(is_word[..., None], words, self.nothing).flatten(-2)
         a = self.dropout(torch.tanh(self.hidden_layer(x)))
         return torch.cat((a, x), dim=-1) if self.config.direct else a
 
