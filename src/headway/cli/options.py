@@ -18,7 +18,9 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64;
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 # How a data source is read.
-Format = Annotated[str, typer.Option(help="text, jsonl, csv, tsv, parquet, conll, squad, misspellings; auto: by name.")]
+Format = Annotated[
+    str, typer.Option(help="text, lines, jsonl, csv, tsv, parquet, conll, squad, misspellings; auto: by name.")
+]
 _BY = "by name, or by number from 1 where the first row is no header"
 TextColumn = Annotated[str | None, typer.Option("--text", help=f"Column of the text, {_BY}.")]
 PairColumns = Annotated[str | None, typer.Option("--pairs", help=f"Columns of pairs, SOURCE,TARGET, {_BY}.")]
