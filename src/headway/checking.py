@@ -16,22 +16,22 @@ PROMPT = 8  # tokens read at once before the rest comes one by one
 
 
 @torch.no_grad()
-def cached_differs_by(model: Model, ids: Sequence[int], source: Sequence[int] | None = None) -> float:
+def cached_differs_by(model: Any, ids: Sequence[int], source: Sequence[int] | None = None) -> float:
     """All tokens at once, against a prompt in one step and then token by token."""
     _check(ids)
     rows, around = _rows(model, [ids]), _source(model, source)
     with evaluating(model):
         whole = _log_p(_forward(model, rows, around))
-        state = model.start(**(around or {"batch_size": 1}), capacity=len(ids))  # type: ignore[operator]
+        state = model.start(**(around or {"batch_size": 1}), capacity=len(ids))
         parts = []
         for piece in rows.split([min(PROMPT, len(ids)), *[1] * (len(ids) - PROMPT)], dim=1):
-            logits, state = model.step(piece, state)  # type: ignore[operator]
+            logits, state = model.step(piece, state)
             parts.append(logits)
     return _apart(_log_p(torch.cat(parts, dim=1)), whole)
 
 
 @torch.no_grad()
-def batched_differs_by(model: Model, texts: Sequence[Sequence[int]], source: Sequence[int] | None = None) -> float:
+def batched_differs_by(model: Any, texts: Sequence[Sequence[int]], source: Sequence[int] | None = None) -> float:
     """Rows of different lengths together, padded, against each alone."""
     for ids in texts:
         _check(ids)

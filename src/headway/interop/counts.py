@@ -8,6 +8,7 @@ n-grams alone, the shorter ones are what these begin and end with.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def _lines(model: NGram, names: list[str]) -> Iterator[list[str]]:
         yield [f"{gram} {n}\n" for gram, n in zip(grams, model.column("count", k).tolist(), strict=True) if n]
 
 
-def read_counts(file: str | Path, **settings: object) -> NGram:
+def read_counts(file: str | Path, **settings: Any) -> NGram:
     """A model of the counts in a file; `settings` are those of an n-gram: smoothing, prune, k."""
     by_order: dict[int, dict[tuple[str, ...], int]] = {}
     for number, line in enumerate(read_utf8(file).split("\n"), 1):
@@ -55,8 +56,8 @@ def read_counts(file: str | Path, **settings: object) -> NGram:
         _shorter(by_order.setdefault(k - 1, {}), by_order[k])
     tokenizer = tokenizer_for(gram[0] for gram in by_order[1])
     vocab, V = tokenizer.backend.get_vocab(), tokenizer.vocab_size
-    ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
-    model = NGram(NGramConfig(vocab_size=V, order=order, **ids, **settings))  # type: ignore[arg-type]
+    config = NGramConfig(vocab_size=V, order=order, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id, **settings)
+    model = NGram(config)
     model.tokenizer = tokenizer
     model.smooth(_counts(by_order, order, vocab, V, model.begin))
     return model

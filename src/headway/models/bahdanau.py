@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import BahdanauConfig
-from headway.models.base import Translator, blank_padding, check_source, given_source, last_real, source_lengths
+from headway.models.base import Translator, blank_padding, check_source, given_source, source_lengths
 from headway.models.stack import check_rows
 from headway.nn.additive import AdditiveAttention
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
-from headway.nn.linear import linear
 from headway.nn.recurrent import Bidirectional, Carried, Recurrent
 from headway.nn.state import as_rows
 
@@ -122,12 +121,6 @@ class Bahdanau(Translator):
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forward(
-        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
-    ) -> Tensor:
-        """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
-        return self.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
-
     def hidden(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
@@ -158,13 +151,3 @@ class Bahdanau(Translator):
         hidden, carried, _ = self.write(ids, state.carried, state.source, lengths)
         length = state.length + (ids.shape[1] if lengths is None else lengths)
         return hidden, BahdanauState(carried, state.source, length)
-
-    def unembed(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, *self.output)
-
-    @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: BahdanauState, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, BahdanauState]:
-        hidden, state = self.advance(ids, state, lengths)
-        return self.unembed(last_real(hidden, lengths) if last else hidden), state

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from headway.config import ModelConfig
 from headway.errors import CheckpointError, InputError
 from headway.nn.embedding import check_shape
+from headway.nn.linear import linear
 from headway.nn.masks import padding
 from headway.nn.state import State
 
@@ -91,16 +92,35 @@ class Model(nn.Module):
         return save(self, path, overwrite=overwrite)
 
 
-class Translator(Model):
-    """What models share that write from a source; each has these methods."""
+class Writer(Model):
+    """A generative model whose logits are a product of vectors and one matrix: `advance` says what a step is."""
 
-    needs_source = True
     config: Any
 
     @property
     def output(self) -> tuple[Tensor, Tensor | None]:
         """The matrix (V, D) that turns vectors into logits, and the bias (V,) if there is one."""
         raise NotImplementedError
+
+    def advance(self, ids: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
+        raise NotImplementedError
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        """(…, D) → logits (…, V)."""
+        return linear(hidden, *self.output)
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False) -> tuple[Tensor, Any]:
+        """Logits after each of the new tokens (B, T), or with `last` after each row's last: (B, T or 1, V)."""
+        hidden, state = self.advance(ids, state, lengths)
+        return self.unembed(last_real(hidden, lengths) if last else hidden), state
+
+
+class Translator(Writer):
+    """One that writes from a source."""
+
+    needs_source = True
 
     def hidden(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
@@ -119,8 +139,11 @@ class Translator(Model):
         """Read the source (B, S) and be ready to write its targets."""
         raise NotImplementedError
 
-    def step(self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False) -> tuple[Tensor, Any]:
-        raise NotImplementedError
+    def forward(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
+        return self.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
 
 
 def language_model(model: object) -> LanguageModel:

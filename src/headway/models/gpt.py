@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from headway.config import GPTConfig
-from headway.models.base import Model, blank_padding, check_context, last_real
+from headway.models.base import Writer, blank_padding, check_context
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
 from headway.nn import Embedding, KVCache, Look, masks
 from headway.nn.beams import Cache
 from headway.nn.init import normal
 
 
-class GPT(Model):
+class GPT(Writer):
     config: GPTConfig
 
     def __init__(self, config: GPTConfig):
@@ -53,7 +53,7 @@ class GPT(Model):
 
         Where `documents` (B, T) says which document each token belongs to, several share a row as if each were alone.
         """
-        return self.embedding.unembed(self.hidden(ids, lengths, documents))
+        return self.unembed(self.hidden(ids, lengths, documents))
 
     def hidden(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """The vectors (B, T, D) that are turned into logits. Padding comes last, so causality alone hides it."""
@@ -92,15 +92,3 @@ class GPT(Model):
         for i, block in enumerate(self.blocks):
             x = block(x, look, step.layer(i))
         return self.norm(x), step.after()
-
-    def unembed(self, hidden: Tensor) -> Tensor:
-        """(…, D) → logits (…, V)."""
-        return self.embedding.unembed(hidden)
-
-    @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: Cache, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, Cache]:
-        """Logits after each of the new tokens (B, T), or with `last` after each row's last: (B, T or 1, V)."""
-        hidden, state = self.advance(ids, state, lengths)
-        return self.unembed(last_real(hidden, lengths) if last else hidden), state

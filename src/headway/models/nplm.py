@@ -15,14 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import NPLMConfig
-from headway.models.base import Model, blank_padding, last_real
+from headway.models.base import Writer, blank_padding
 from headway.models.stack import check_rows
 from headway.nn.embedding import check_ids
-from headway.nn.linear import linear
 from headway.nn.state import Tail
 
 
-class NPLM(Model):
+class NPLM(Writer):
     config: NPLMConfig
 
     def __init__(self, config: NPLMConfig):
@@ -84,13 +83,3 @@ class NPLM(Model):
         check_rows(ids, len(state.length))
         check_ids(ids, self.config.vocab_size)
         return self.after(state.before(ids)), state.after(ids, lengths)
-
-    def unembed(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, *self.output)
-
-    @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: Tail, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, Tail]:
-        hidden, state = self.advance(ids, state, lengths)
-        return self.unembed(last_real(hidden, lengths) if last else hidden), state

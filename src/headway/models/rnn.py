@@ -23,10 +23,9 @@ from torch import Tensor, nn
 
 from headway.config import RNNConfig
 from headway.errors import InputError
-from headway.models.base import Model, blank_padding, last_real
+from headway.models.base import Writer, blank_padding
 from headway.models.stack import check_rows
 from headway.nn.embedding import check_ids
-from headway.nn.linear import linear
 from headway.nn.recurrent import Carried, Recurrent, locked_dropout
 from headway.nn.state import as_rows
 
@@ -50,7 +49,7 @@ class RNNState:
         return RNNState(tuple(tuple(t.clone() for t in layer) for layer in self.layers), self.length.clone())
 
 
-class RNN(Model):
+class RNN(Writer):
     config: RNNConfig
 
     def __init__(self, config: RNNConfig):
@@ -128,14 +127,3 @@ class RNN(Model):
         check_rows(ids, len(state.length))
         hidden, layers = self.run(ids, state.layers, lengths)
         return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))
-
-    def unembed(self, hidden: Tensor) -> Tensor:
-        """(…, D) → logits (…, V)."""
-        return linear(hidden, *self.output)
-
-    @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: RNNState, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, RNNState]:
-        hidden, state = self.advance(ids, state, lengths)
-        return self.unembed(last_real(hidden, lengths) if last else hidden), state

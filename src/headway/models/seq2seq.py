@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import Seq2SeqConfig
-from headway.models.base import Translator, blank_padding, check_source, given_source, last_real, source_lengths
+from headway.models.base import Translator, blank_padding, check_source, given_source, source_lengths
 from headway.models.rnn import RNNState
 from headway.models.stack import check_rows
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
-from headway.nn.linear import linear
 from headway.nn.recurrent import Carried, Recurrent, reversed_rows
 
 
@@ -68,12 +67,6 @@ class Seq2Seq(Translator):
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forward(
-        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
-    ) -> Tensor:
-        """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
-        return self.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
-
     def hidden(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
@@ -102,16 +95,6 @@ class Seq2Seq(Translator):
         check_rows(ids, len(state.length))
         hidden, layers = self.write(ids, state.layers, lengths)
         return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))
-
-    def unembed(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, *self.output)
-
-    @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: RNNState, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, RNNState]:
-        hidden, state = self.advance(ids, state, lengths)
-        return self.unembed(last_real(hidden, lengths) if last else hidden), state
 
 
 def _layers(c: Seq2SeqConfig) -> Sequence[Recurrent]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.config import TransformerConfig
-from headway.models.base import Translator, blank_padding, check_context, check_source, given_source, last_real
+from headway.models.base import Translator, blank_padding, check_context, check_source, given_source
 from headway.models.bert import check_mask
 from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
 from headway.nn import Embedding, KVCache, Look
@@ -165,12 +165,6 @@ class Transformer(Translator):
             source = source.masked_fill(~source_mask, 0)  # padding may hold anything
         return self.encoder(self.embedding(source, "source"), source_mask)
 
-    def forward(
-        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
-    ) -> Tensor:
-        """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
-        return self.embedding.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
-
     def hidden(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
@@ -205,15 +199,3 @@ class Transformer(Translator):
         step = state.cache.extend(ids.shape[1], lengths)
         x = self.decoder(self.embedding(ids), state.source, step)
         return self.decoder.norm(x), replace(state, cache=step.after())
-
-    def unembed(self, hidden: Tensor) -> Tensor:
-        """(…, D) → logits (…, V)."""
-        return self.embedding.unembed(hidden)
-
-    @torch.no_grad()
-    def step(
-        self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, TransformerState]:
-        """Logits after each of the new target tokens (B, T), or with `last` after each row's last."""
-        hidden, state = self.advance(ids, state, lengths)
-        return self.unembed(last_real(hidden, lengths) if last else hidden), state
