@@ -72,7 +72,7 @@ def test_every_doctest_holds():
     import doctest
     import importlib
 
-    for name in ("config", "nn.masks", "models.registry", "tokenizers.base", "data.tasks"):
+    for name in ("config.models", "nn.masks", "models.registry", "tokenizers.base", "data.tasks"):
         module = importlib.import_module(f"headway.{name}")
         failed, tried = doctest.testmod(module, extraglobs={"headway": headway})
         assert tried, name

@@ -1,0 +1,63 @@
+"""Configs: what a model, a tokenizer, a data source and a run are, as frozen values without torch.
+
+One route in, each stage overriding the one before it:
+
+    defaults → preset → TOML file → `--set train.steps=100`
+
+A key that does not exist is an error with a suggestion, never ignored.
+"""
+
+from headway.config.base import Config, build
+from headway.config.models import (
+    FAMILIES,
+    BahdanauConfig,
+    BERTConfig,
+    GPTConfig,
+    LSTMConfig,
+    ModelConfig,
+    NGramConfig,
+    NPLMConfig,
+    RNNConfig,
+    Seq2SeqConfig,
+    StackConfig,
+    TransformerConfig,
+    model_config,
+)
+from headway.config.recipes import (
+    RECIPES,
+    DataConfig,
+    EvalConfig,
+    Recipe,
+    TokenizerConfig,
+    TrainConfig,
+    find_recipe,
+    load_recipe,
+    recipe_from_table,
+)
+
+__all__ = [
+    "FAMILIES",
+    "RECIPES",
+    "BERTConfig",
+    "BahdanauConfig",
+    "Config",
+    "DataConfig",
+    "EvalConfig",
+    "GPTConfig",
+    "LSTMConfig",
+    "ModelConfig",
+    "NGramConfig",
+    "NPLMConfig",
+    "RNNConfig",
+    "Recipe",
+    "Seq2SeqConfig",
+    "StackConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "TransformerConfig",
+    "build",
+    "find_recipe",
+    "load_recipe",
+    "model_config",
+    "recipe_from_table",
+]
