@@ -16,12 +16,16 @@ other.
 """
 
 import math
+import warnings
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+# cuDNN wants weights side by side, and puts them there at every call: with dropout of weights they are new ones anyway.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 Kind = Literal["tanh", "relu", "lstm", "gru", "peephole"]
 GATES: dict[str, int] = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3, "peephole": 4}
@@ -87,16 +91,37 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor, carried: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
         """With `lengths` (B,), what is carried on is from each row's last real token; a row may have none."""
-        weight_h = F.dropout(self.weight_h, self.dropout_weights, self.training)
-        if lengths is not None:
-            return self._ragged(x, carried, lengths.cpu(), weight_h)
-        if self.kind == "peephole":
-            return self.steps(x, carried, weight_h)
-        return self._fused((x,), carried, weight_h, batch_first=True)
+        dtype = self._precision(x)
+        with torch.autocast(x.device.type, enabled=False):
+            weight_h = F.dropout(self.weight_h, self.dropout_weights, self.training)
+            x, carried = x.to(dtype), tuple(t.to(dtype) for t in carried)
+            if lengths is not None:
+                return self._ragged(x, carried, lengths.cpu(), weight_h)
+            if self.kind == "peephole":
+                return self.steps(x, carried, weight_h)
+            if x.shape[1] == 1:
+                return self._cell(x, carried, weight_h)
+            return self._fused((x,), carried, weight_h, batch_first=True)
+
+    def _precision(self, x: Tensor) -> torch.dtype:
+        """Under autocast what it asks for, where there is a kernel for whole rows: left to itself cuDNN would compute
+        in float16, whose range is too small for gradients. One step at a time a state is not rounded every time."""
+        is_asked = torch.is_autocast_enabled(x.device.type) and x.is_cuda and x.shape[1] > 1 and self.kind != "peephole"
+        return torch.get_autocast_dtype(x.device.type) if is_asked else self.weight_h.dtype
+
+    def _cell(self, x: Tensor, carried: Carried, weight_h: Tensor) -> tuple[Tensor, Carried]:
+        """One token: kernels for whole rows lay out their weights first, which takes longer than the step."""
+        weights = (self.weight_x, weight_h, self.bias_x, self.bias_h)
+        if self.kind == "lstm":
+            after: Carried = torch.lstm_cell(x[:, 0], carried, *weights)
+        else:
+            kernel = {"gru": torch.gru_cell, "tanh": torch.rnn_tanh_cell, "relu": torch.rnn_relu_cell}[self.kind]
+            after = (kernel(x[:, 0], carried[0], *weights),)
+        return after[0][:, None], after
 
     def _fused(self, x: tuple[Tensor, ...], carried: Carried, weight_h: Tensor, **more: bool) -> tuple[Tensor, Carried]:
         """x: rows, or their packed tokens and how many rows there are at each step."""
-        weights = [self.weight_x, weight_h, self.bias_x, self.bias_h]
+        weights = [w.to(x[0].dtype) for w in (self.weight_x, weight_h, self.bias_x, self.bias_h)]
         before = tuple(t[None].contiguous() for t in carried)
         kernel = getattr(torch._VF, self.kind if self.kind in ("lstm", "gru") else f"rnn_{self.kind}")
         start = before if self.kind == "lstm" else before[0]
