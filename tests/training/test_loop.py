@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 import headway
 from headway.config import NGramConfig, load_recipe, recipe_from_table
+from headway.data import read_part
 from headway.errors import CheckpointError, ConfigError, HeadwayError, InputError
 
 TEXT = "one two three four five six seven eight nine ten. " * 60
@@ -116,6 +117,17 @@ def test_looks_at_held_out_text_on_a_schedule(recipe, tmp_path):
     assert [p.step for p in seen if p.score] == [50, 100]  # and at the end, in the result
     found = [r["step"] for r in lines(tmp_path / "run") if "bits_per_byte" in r and "event" not in r]
     assert found == [50, 100, 150]
+
+
+def test_scores_are_spread_over_the_run_in_windows_of_the_size_asked_for(recipe, tmp_path):
+    plan = recipe(train={"steps": 50}, eval={"times": 4, "context": 16})
+    result = headway.train(plan, out=tmp_path / "run")
+    assert [r["step"] for r in lines(tmp_path / "run") if "bits_per_byte" in r and "event" not in r] == [13, 25, 38, 50]
+    assert result.score.context == 16
+    again = headway.evaluate(headway.load(tmp_path / "run"), list(read_part(plan.data, "valid")), context=16)
+    assert again.bits_per_byte == pytest.approx(result.score.bits_per_byte)
+    with pytest.raises(ConfigError, match="eval.every=5 steps, or eval.times=2 in all: one of the two"):
+        recipe(eval={"every": 5, "times": 2})
 
 
 def test_ends_by_the_clock_with_the_schedule_complete(recipe, tmp_path):

@@ -24,7 +24,7 @@ def evaluate(
     part: Annotated[
         Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
     ] = "valid",
-    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: the model's context.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: the run's, or the model's context.")] = None,
     batch_size: Annotated[int, typer.Option(help="Windows or texts at a time, at least 1.")] = 16,
     references: Annotated[
         list[Path] | None,
@@ -110,7 +110,7 @@ def evaluate(
     else:
         assert isinstance(plan, Recipe)
         documents = list(read_part(plan.data, part))
-        what = name_of_part(plan.data, part)
+        what, context = name_of_part(plan.data, part), context or plan.eval.context
         if not documents:
             hint = f"{plan.data.path} has no {part} part: set data.{part} when training"
             raise typer.BadParameter(hint, param_hint="--part")

@@ -168,15 +168,20 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
 class EvalConfig(Config, frozen=True, kw_only=True):
     every: int = 0  # steps between evaluations on held-out text; 0: only at the end
+    times: int = 0  # in place of every: so many evaluations, spread over the run by steps or by the clock
+    context: int | None = None  # tokens in a window of held-out text; None: the model's, or all of it as one
     batch_size: int = 16
     metric: Literal["loss", "bleu", "exact"] = "loss"  # what the best is best in; of pairs also what is written
     patience: int = 0  # evaluations without a new best after which training stops; 0: never
 
     def __post_init__(self) -> None:
-        for name in ("every", "patience"):
+        for name in ("every", "times", "patience"):
             at_least(self, name, 0)
-        at_least(self, "batch_size", 1)
-        if self.patience and not self.every:
+        for name in ("batch_size", "context"):
+            at_least(self, name, 1)
+        if self.every and self.times:
+            raise ConfigError(f"eval.every={self.every} steps, or eval.times={self.times} in all: one of the two")
+        if self.patience and not self.every and not self.times:
             raise ConfigError(f"eval.patience={self.patience} counts evaluations: set eval.every, in steps")
 
 

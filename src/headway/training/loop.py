@@ -285,6 +285,7 @@ class Trainer:
         self.learner.train()
         self.started = time.monotonic() - position.seconds
         self.begun, self.first_share = time.monotonic(), self._share()
+        self.parts_done = int(self.first_share * self.task.recipe.eval.times)
         self.speed, self.smooth, self.lr = Speed(position.n_tokens), math.nan, config.lr
         most = int(getattr(self.model.config, "context", 0)) if self.is_bucketed else None
         made = work_from(self.batches, position.step, config.accumulate, bucketed=most)
@@ -314,14 +315,14 @@ class Trainer:
 
     def _look_around(self, n_targets: int, loss: Tensor, norm: Tensor, stop: threading.Event) -> bool:
         """After a step: read, log, score and save what is due. Returns whether someone asks to stop."""
-        position, config, evaluation = self.state.position, self.config, self.task.recipe.eval
+        position, config = self.state.position, self.config
         stops, seconds = self.world.sums(float(stop.is_set()), time.monotonic() - self.started)
         position.seconds = seconds / self.world.size
         is_last = self._share() >= 1 or stops > 0
         is_due = position.step % config.log_every == 0 or is_last
         progress = self._read(n_targets, loss, norm, is_due) if is_due or self.device.type == "cpu" else None
         score = None
-        if evaluation.every and position.step % evaluation.every == 0 and self._share() < 1:
+        if self._share() < 1 and self._is_time_to_score():
             score = self._score()
         is_best = score is not None and position.best_step == position.step
         is_last = is_last or self._is_stale()
@@ -373,6 +374,14 @@ class Trainer:
         """How much of the run is done: by steps or, where that is further, by the clock."""
         position, limit = self.state.position, self.config.max_seconds
         return max(position.step / self.config.steps, position.seconds / limit if limit else 0.0)
+
+    def _is_time_to_score(self) -> bool:
+        """By steps, or each time another part of the run is done."""
+        evaluation, before = self.task.recipe.eval, self.parts_done
+        if evaluation.every:
+            return self.state.position.step % evaluation.every == 0
+        self.parts_done = int(self._share() * evaluation.times)
+        return self.parts_done > before
 
     def _is_stale(self) -> bool:
         patience = self.task.recipe.eval.patience

@@ -236,7 +236,7 @@ def _from_text(
             documents,
             tokenizer,
             vocab_size=tokenizer.vocab_size,
-            context=getattr(recipe.model, "context", None),
+            context=recipe.eval.context or getattr(recipe.model, "context", None),
             batch_size=recipe.eval.batch_size,
         )
     else:
