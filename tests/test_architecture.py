@@ -24,9 +24,10 @@ ALLOWED = {
     "engine": {"errors", "devices", "nn", "models", "sampling", "decoding"},
     "choosing": {"errors", "models", "tokenizers", "sampling", "search"},
     "generation": {"errors", "nn", "models", "tokenizers", "sampling", "search", "engine", "choosing"},
+    "reading": {"errors", "devices", "models", "tokenizers"},
     "translation": {
         "errors",
-        "devices",
+        "reading",
         "nn",
         "models",
         "tokenizers",

@@ -6,9 +6,10 @@ import transformers
 
 import headway
 from headway.errors import ConfigError, InputError
+from headway.reading import encode_sources, start
 from headway.search import beam_search
 from headway.tokenizers import train as train_tokenizer
-from headway.translation import align, encode_sources, start, translate, translations
+from headway.translation import align, translate, translations
 from tests.models.variants import TRANSFORMERS, loud, name
 from tests.reference.search import beam
 

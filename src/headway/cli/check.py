@@ -123,8 +123,8 @@ def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, 
     from headway.config import load_recipe
     from headway.data import read_part
     from headway.models.base import Translator
+    from headway.reading import begin_id, encode_sources
     from headway.training.setup import pairs_of
-    from headway.translation import begin_id, encode_sources
 
     loaded: Any = headway.load(name, device=device, dtype=dtype)
     if loaded.tokenizer is None:

@@ -46,7 +46,7 @@ class Translating:
     def of(self, model: Any, sources: Sequence[str]) -> list[str]:
         """Every source must be scored, so one that is too long is cut, and that is said."""
         import headway
-        from headway.translation import cut_sources
+        from headway.reading import cut_sources
 
         if n := len(cut_sources(model, sources)):
             print(f"note: {n:,} of {len(sources):,} texts are longer than the model reads, and cut", file=sys.stderr)

@@ -149,8 +149,8 @@ def attention(
       headway show attention runs/demo "The statement is" --layer 0
     """
     import headway
+    from headway.reading import begin_id, encode_sources, translator
     from headway.trace.attention import as_text, draw, labels, record
-    from headway.translation import begin_id, encode_sources, translator
 
     check_picture(out)
     if target is not None and side == "encoder":

@@ -85,8 +85,9 @@ def translate(
     import headway
     from headway.files import write_text
     from headway.nn.linear import PackedWeights
+    from headway.reading import translator
     from headway.translation import align as align_words
-    from headway.translation import translations, translator
+    from headway.translation import translations
 
     loaded, tokenizer = translator(headway.load(model, device=device, dtype=dtype))
     settings = settings_from(samplers, tokenizer)
