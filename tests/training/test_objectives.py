@@ -1,5 +1,7 @@
 """Every objective learns, is scored, saved, loaded and resumed by the one loop; its loss is what one would write."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,10 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import headway
-from headway.data.batches import Draw
+from headway.data.batches import CausalBatch, Draw
 from headway.data.records import Pair
 from headway.data.textpairs import TextPairs
+from headway.errors import ConfigError
 from headway.training.checkpoint import Run
 from headway.training.objectives import OBJECTIVES, Learner
 from headway.training.parallel import World
@@ -194,3 +197,29 @@ def test_batches_padded_to_few_shapes_teach_the_same(tmp_path):
         assert_close(nats, others, rtol=1e-5, atol=1e-5)
         for a, b in zip(ours, theirs, strict=True):
             assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_restraint_is_what_one_would_write(carries):
+    torch.manual_seed(0)
+    model = headway.create("lstm", vocab_size=11, d_model=6, n_layers=2, dropout=0.0).train()
+    ids = torch.randint(0, 11, (3, 8))
+    batch = CausalBatch(ids[:, :-1], ids[:, 1:], None, carry=torch.zeros(3))
+    learner = Learner(model, "causal", restraint=(2.0, 1.0)).train()
+    if carries:
+        learner.remember(3)
+    nats, _ = learner(batch)
+    with torch.no_grad():
+        hidden, _ = model.run(batch.inputs, model.begin(3))
+    plain = F.cross_entropy(model.unembed(hidden).flatten(0, 1), batch.targets.flatten(), reduction="sum")
+    square = sum(float(h.square().mean()) for row in hidden for h in row)
+    change = sum(float((b - a).square().mean()) for row in hidden for a, b in pairwise(row))
+    assert_close(nats.item(), plain.item() + 2.0 * square + change * (3 * 7) / (3 * 6), rtol=1e-5, atol=1e-5)
+    learner.eval()
+    assert_close(learner(batch)[0].item(), plain.item(), rtol=1e-5, atol=1e-5)
+
+
+def test_restraint_is_for_recurrent_models_alone(tmp_path):
+    recipe = for_objective("causal", tmp_path, activity=1.0)
+    with pytest.raises(ConfigError, match=r"train\.activity=1\.0 is for recurrent models"):
+        headway.train(recipe, out=tmp_path / "run")

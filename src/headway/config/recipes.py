@@ -79,6 +79,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     objective: Objective = "auto"  # what is learned; "auto": what the family is for (gpt causal, bert masked, …)
     label_smoothing: float = 0.0  # the share of each target spread over the vocabulary (Szegedy et al. 2016, §7)
     agreement: float = 0.0  # pairs: see each twice, and pay for what dropout changes (R-Drop, Liang et al. 2021: 5)
+    activity: float = 0.0  # recurrent models: pay for the square of what the last layer gives (Merity et al. 2017: 2)
+    slowness: float = 0.0  # the same, for the square of its change from token to token (Merity et al. 2017: 1)
 
     steps: int = 1000
     batch_size: int = 16  # rows a step learns from, over all ranks and pieces
@@ -140,7 +142,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             at_least(self, name, least)
         if self.seed >= 2**31:
             raise ConfigError(f"train.seed={self.seed} must be below 2147483648")
-        for name in ("lr", "matrix_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor", "agreement"):
+        from_zero = ("lr", "matrix_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor")
+        for name in (*from_zero, "agreement", "activity", "slowness"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise ConfigError(f"train.{name}={value} must be a number from 0 upwards")
@@ -243,7 +246,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     for override in [*names, *(o for o in overrides if o not in names)]:
         if override.partition("=")[0].strip() == "model.vocab_size":
             raise ConfigError(f"--set {override!r}: a model's vocabulary is its tokenizer's; set tokenizer.vocab_size")
-        _set(table, override)
+        apply_setting(table, override)
     return recipe_from_table(table)
 
 
@@ -282,7 +285,7 @@ def find_recipe(path: str | Path) -> Path:
     )
 
 
-def _set(table: dict[str, Any], override: str) -> None:
+def apply_setting(table: dict[str, Any], override: str) -> None:
     """Apply "a.b=value": the value as TOML reads it, or the text as it stands where TOML cannot."""
     key, equals, raw = override.partition("=")
     parts = key.strip().split(".")

@@ -114,7 +114,8 @@ class Trainer:
         self.peak, self.peak_from = device_peak(device, 2 if self.is_bfloat16 else 4)
         self.flops = flops_per_token(model.config, self.width)
 
-        self.learner = Learner(model, task.objective, config.label_smoothing, config.agreement)
+        restraint = (config.activity, config.slowness)
+        self.learner = Learner(model, task.objective, config.label_smoothing, config.agreement, restraint)
         is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
         if config.checkpoint_activations:
             checkpoint_blocks(model)

@@ -26,13 +26,26 @@ Outcome = tuple[Tensor, Tensor | None]
 PIECE = 1024  # tokens of a long text that is scored
 
 
-def causal(model: GPT | NPLM | RNN, batch: CausalBatch, smoothing: float = 0.0) -> Outcome:
+def causal(
+    model: GPT | NPLM | RNN, batch: CausalBatch, smoothing: float = 0.0, restraint: tuple[float, float] = (0.0, 0.0)
+) -> Outcome:
     """The next token, everywhere."""
     table, bias = model.output
     if isinstance(model, RNN) and not model.training:
         return _read_on(model, batch), None
     packed = () if batch.documents is None else (batch.documents,)
-    return _tokens(model.hidden(batch.inputs, batch.lengths, *packed), table, batch.targets, smoothing, bias), None
+    hidden = model.hidden(batch.inputs, batch.lengths, *packed)
+    return _tokens(hidden, table, batch.targets, smoothing, bias) + _restrained(hidden, restraint), None
+
+
+def _restrained(hidden: Tensor, restraint: tuple[float, float]) -> Tensor | float:
+    """α Σ h² + β Σ (h_t − h_{t−1})² over all tokens, the mean over units: vectors stay small and change slowly
+    (Merity et al. 2017)."""
+    activity, slowness = restraint
+    if not activity and not slowness:
+        return 0.0
+    h, n = hidden.float(), hidden.shape[0] * hidden.shape[1]
+    return n * (activity * h.square().mean() + slowness * (h[:, 1:] - h[:, :-1]).square().mean())
 
 
 def _read_on(model: RNN, batch: CausalBatch) -> Tensor:
@@ -49,7 +62,13 @@ def _rest(lengths: Tensor | None, at: int, n: int) -> Tensor | None:
     return None if lengths is None else (lengths - at).clamp(0, n)
 
 
-def carrying(model: RNN, batch: CausalBatch, memory: list[Carried], smoothing: float = 0.0) -> Outcome:
+def carrying(
+    model: RNN,
+    batch: CausalBatch,
+    memory: list[Carried],
+    smoothing: float = 0.0,
+    restraint: tuple[float, float] = (0.0, 0.0),
+) -> Outcome:
     """The same for rows that go on where those of the batch before ended. What they carry is in `memory`, and what
     they end with is put there: learning goes back through this window alone."""
     assert batch.carry is not None
@@ -59,7 +78,7 @@ def carrying(model: RNN, batch: CausalBatch, memory: list[Carried], smoothing: f
         for a, b in zip(old, new, strict=True):
             a.copy_(b.detach())
     table, bias = model.output
-    return _tokens(hidden, table, batch.targets, smoothing, bias), None
+    return _tokens(hidden, table, batch.targets, smoothing, bias) + _restrained(hidden, restraint), None
 
 
 def masked(model: MaskedLM, batch: MaskedBatch, smoothing: float = 0.0) -> Outcome:
@@ -131,10 +150,18 @@ def _classes(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor,
 class Learner(nn.Module):
     """A model and what it learns, as one module: DDP and FSDP then wrap one `forward`. Scored without smoothing."""
 
-    def __init__(self, model: nn.Module, objective: str, smoothing: float = 0.0, agreement: float = 0.0):
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: str,
+        smoothing: float = 0.0,
+        agreement: float = 0.0,
+        restraint: tuple[float, float] = (0.0, 0.0),
+    ):
         super().__init__()
         self.model = model
         self.objective, self.smoothing, self.agreement = OBJECTIVES[objective], smoothing, agreement
+        self.restraint = restraint
         self.memory: list[Carried] | None = None  # what rows carry from batch to batch, if they do
 
     def remember(self, n_rows: int) -> dict[str, Tensor]:
@@ -144,7 +171,9 @@ class Learner(nn.Module):
 
     def forward(self, batch: Any) -> Outcome:
         if self.training and self.memory is not None:
-            return carrying(cast(RNN, self.model), batch, self.memory, self.smoothing)
+            return carrying(cast(RNN, self.model), batch, self.memory, self.smoothing, self.restraint)
+        if self.training and any(self.restraint):
+            return causal(cast(RNN, self.model), batch, self.smoothing, self.restraint)
         if self.training and self.agreement:
             return agreeing_pairs(cast(Translator, self.model), batch, self.smoothing, self.agreement)
         return self.objective(self.model, batch, self.smoothing if self.training else 0.0)

@@ -84,7 +84,7 @@ class Task:
         found = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
         if metric == "exact":
             return replace(score, exact=exact_match(found, targets))
-        return replace(score, bleu=metrics.score(found, [targets])[0].score)
+        return replace(score, bleu=metrics.bleu(found, targets))
 
     def batches(self, world: World) -> Batches[Any]:
         """The batches of a rank."""
@@ -151,6 +151,10 @@ def objective_of(recipe: Recipe) -> str:
         metrics.check_installed()
     if recipe.eval.metric != "loss" and recipe.train.parallel == "fsdp":
         raise ConfigError(f"eval.metric={recipe.eval.metric!r} asks a model to write, which a sharded one cannot: loss")
+    for name in ("activity", "slowness"):
+        if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
+            family = type(recipe.model).__struct_config__.tag
+            raise ConfigError(f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}; off: 0")
     for name, value, off in (
         ("train.agreement", recipe.train.agreement, 0),
         ("tokenizer.dropout", recipe.tokenizer.dropout, 0),
@@ -369,9 +373,14 @@ def score_on(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> Sc
         return held_out.score(lambda batch: learner(batch.to(model.device)))
 
 
+def part_pairs(recipe: Recipe, part: Literal["train", "valid", "test"]) -> Iterator[Pair]:
+    """The pairs of a part of a recipe's data."""
+    return (record for record in _records(recipe, part, "pairs") if isinstance(record, Pair))
+
+
 def pairs_of(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
     """The held-out pairs of a run."""
-    found = [record for record in _records(recipe, part, "pairs") if isinstance(record, Pair)]
+    found = list(part_pairs(recipe, part))
     if not found:
         raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
     return found
