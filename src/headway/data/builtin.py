@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from headway.data.records import Record
-from headway.data.tasks import TASKS, task_pairs
+from headway.data.tasks import TASKS, is_task, task_pairs
 
 
 def pydocs() -> Iterator[str]:
@@ -35,3 +35,8 @@ CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
     "stdlib": stdlib,
     **{name: partial(task_pairs, name) for name in TASKS},
 }
+
+
+def corpus(name: str) -> Callable[[], Iterator[Record]] | None:
+    """What reads the corpus of this name; None: there is none."""
+    return partial(task_pairs, name) if is_task(name) else CORPORA.get(name)

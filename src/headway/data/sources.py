@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from headway.data import hub
-from headway.data.builtin import CORPORA
+from headway.data.builtin import CORPORA, corpus
 from headway.data.formats import ENDINGS, Reading, format_of, kind_of, read, read_parallel
 from headway.data.records import Kind, Pair, Record, documents_of, texts_of
-from headway.data.tasks import TASKS
+from headway.data.tasks import is_task
 from headway.errors import ConfigError, DataError, suggest
 
 
@@ -90,11 +90,11 @@ def open_source(
 ) -> Source:
     """The data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
     how = Reading(format, text, pairs, label, separator, scheme, errors)
-    if path in CORPORA:
+    if (built_in := corpus(path)) is not None:
         changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name)]
         if changed or target_path:
             raise ConfigError(f"{', '.join(changed) or 'target_path'}: {path} is built in and read in one way only")
-        return Source(path, "pairs" if path in TASKS else "text", CORPORA[path])
+        return Source(path, "pairs" if is_task(path) else "text", built_in)
     if braces := re.search(r"\{([^{},]+),([^{},]+)\}", path):
         if target_path is not None:
             raise ConfigError(f"{path} names both sides already; leave target_path out")
@@ -134,7 +134,7 @@ def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> So
 def locate(path: str, root: str | None = None) -> str:
     """Where a data path leads, wherever one stands: a built-in corpus by name, or an absolute path. Relative ones are
     looked for in `root`; without one in $HEADWAY_DATA, then where one stands."""
-    if path in CORPORA or path.startswith(hub.PREFIX):
+    if corpus(path) is not None or path.startswith(hub.PREFIX):
         return path
     shared = os.environ.get("HEADWAY_DATA")
     here = os.path.abspath(Path(path).expanduser())

@@ -1,6 +1,7 @@
 """Generated tasks with exact answers: no data to find, no end to it, and right or wrong is never in doubt.
 
-`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. As a corpus for a
+`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed; "dates:3" has one to three
+of them in a row, for longer sentences that are no harder. As a corpus for a
 language model, a pair is one line: the question, a tab, the answer. `exact_match` scores answers.
 """
 
@@ -15,6 +16,7 @@ from headway.errors import ConfigError, InputError, suggest
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WORDS += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+MOST = 100  # in a row
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -91,11 +93,18 @@ TASKS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
 
 def pairs(task: str, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Questions and answers without end; the same for the same seed."""
-    if task not in TASKS:
+    if not is_task(task):
         raise ConfigError(f"no task {task!r}." + suggest(task, TASKS, otherwise=f" There are: {', '.join(TASKS)}"))
-    rng = random.Random(f"{task} {seed}")
+    rng, (name, _, most) = random.Random(f"{task} {seed}"), task.partition(":")
     while True:
-        yield TASKS[task](rng)
+        some = [TASKS[name](rng) for _ in range(rng.randint(1, int(most)))] if most else [TASKS[name](rng)]
+        yield "; ".join(question for question, _ in some), "; ".join(answer for _, answer in some)
+
+
+def is_task(name: str) -> bool:
+    """Whether it is one of the tasks, or one with a number of them in a row, such as "dates:3"."""
+    task, colon, most = name.partition(":")
+    return task in TASKS and (not colon or (most.isascii() and most.isdigit() and 0 < int(most) <= MOST))
 
 
 def task_pairs(task: str, *, n: int = 20_000, seed: int = 0) -> Iterator[Pair]:
