@@ -1,7 +1,7 @@
 """How good translations are, by sacreBLEU (an extra): BLEU and chrF with their signatures, for a whole text, for each
 sentence, and for two systems against each other.
 
-    bleu("Ein Hund spielt.".splitlines(), "Ein Hund spielt.".splitlines()).score        100.0
+    bleu(["Ein Hund spielt im Park."], ["Ein Hund spielt im Park."])        100.0
 """
 
 from collections.abc import Sequence
@@ -42,6 +42,13 @@ def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, low
         signature = str(metric.get_signature())
         found.append(Metric(result.name, result.score, signature, result.format(width=2)))
     return found
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU alone, cased, for what asks for it again and again."""
+    check_lines(hypotheses, [references])
+    metric = _sacrebleu("metrics").BLEU(force=True)
+    return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
 
 
 def sentence_scores(

@@ -13,17 +13,21 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from headway import metrics
 from headway.choosing import end_ids, make_pipeline
+from headway.data.records import Pair
 from headway.errors import ConfigError, InputError
 from headway.generation import Request, Token, write
 from headway.models import Bahdanau, Transformer
 from headway.models.base import Model, Translator, evaluating
 from headway.nn.linear import PackedWeights
 from headway.reading import begin_id, encode_sources, start, translator
+from headway.reranking import Channel
 from headway.sampling import FLAT, PRESETS, SAMPLERS, Pipeline, Rows
 from headway.sampling.stages import Call
 from headway.search import Hypothesis, beam_search
 from headway.search.beam import make_rules
+from headway.search.channel import Terms, Weights, tune
 from headway.search.prompts import check_whole, stages
 from headway.tokenizers import Tokenizer
 from headway.trace.attention import record
@@ -50,6 +54,7 @@ class Translation(NamedTuple):
     tokens: list[int]  # the end token included
     ended: bool  # by the end token, not by the length
     others: list["Translation"]
+    terms: Terms | None = None  # what a noisy channel weighed
 
 
 EMPTY = Translation("", None, None, [], True, [])  # of an empty source
@@ -81,6 +86,7 @@ def translations(
     seed: int | None = None,
     preset: str | None = None,
     order: Sequence[str] | None = None,
+    channel: Channel | None = None,
     note: Callable[[Pipeline | Rows], None] = lambda pipe: None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
@@ -90,7 +96,8 @@ def translations(
     given); `num_beams=1` is greedy. A temperature or a filter by its name (`temperature=0.7`, `top_p=0.9`, …) draws at
     random instead, text j of row i from `seed + i · n_best + j`. Bias, constraints and penalties go with both. An empty
     text has an empty translation. One that is longer than the model's context is refused, or cut with `truncate`.
-    Without `max_new_tokens` a translation may be as long as the context. `note` gets the samplers, which may have
+    Without `max_new_tokens` a translation may be as long as the context. A `channel` reranks all beams (reranking.py),
+    and scores are then its. `note` gets the samplers, which may have
     something to say (`.notes`, `.warnings`).
     """
     model, tokenizer = translator(model)
@@ -105,6 +112,8 @@ def translations(
     asked = {"length_penalty": length_penalty, "length_norm": length_norm, "early_stopping": early_stopping}
     of_beams: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if _draws(settings, num_beams):
+        if channel is not None:
+            raise ConfigError("a noisy channel reranks what beam search finds, and this draws at random: one of them")
         for name, value in of_beams.items():
             raise ConfigError(f"{name}={value!r} is for beam search, and this draws at random: one of the two")
         if seed is not None:
@@ -136,13 +145,17 @@ def translations(
             num_beams=beams,
             max_new_tokens=longest,
             eos_ids=sorted(ends),
-            n_best=n_best,
+            n_best=n_best if channel is None else beams,
             pipeline=pipe.select(rows),
             state=start(model, [sources[row] for row in rows], longest + 1),
             vocab_size=tokenizer.vocab_size,
             **of_beams,
         )
-        return [[_spelled(tokenizer, h, ends) for h in row] for row in found]
+        spelled = [[_spelled(tokenizer, h, ends) for h in row] for row in found]
+        if channel is None:
+            return spelled
+        lengths = [len(sources[row]) for row in rows]
+        return [some[:n_best] for some in _reranked(channel, [texts[row] for row in rows], spelled, lengths)]
 
     def by_chance(rows: list[int]) -> list[list[Translation]]:
         several = [row for row in rows for _ in range(n_best)]
@@ -209,6 +222,54 @@ def _draws(settings: dict[str, Any], num_beams: int | None) -> bool:
 def _spelled(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> Translation:
     tokens = h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens
     return Translation(tokenizer.decode(tokens).strip(), h.score, h.log_prob, h.tokens, h.ended, [])
+
+
+def _reranked(
+    channel: Channel, texts: Sequence[str], found: Sequence[list[Translation]], lengths: Sequence[int]
+) -> list[list[Translation]]:
+    """The candidates of each text, the best first by the channel's score."""
+    candidates = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in some] for some in found]
+    ranked = []
+    for some, terms in zip(found, channel.all_terms(texts, candidates, lengths), strict=True):
+        scored = [t._replace(score=channel.weights.score(x), terms=x) for t, x in zip(some, terms, strict=True)]
+        ranked.append(sorted(scored, key=lambda t: -(t.score or 0.0)))
+    return ranked
+
+
+class Tuned(NamedTuple):
+    weights: Weights
+    before: float  # BLEU of the direct model's own order
+    after: float
+
+
+def tuned(
+    model: Model,
+    channel: Channel,
+    pairs: Sequence[Pair],
+    *,
+    num_beams: int = DEFAULT_BEAMS,
+    batch_size: int = DEFAULT_BATCH,
+) -> Tuned:
+    """The weights under which reranked translations of the sources have the highest BLEU against the targets."""
+    references = [pair.target for pair in pairs]
+    found = translate(
+        model,
+        [pair.source for pair in pairs],
+        num_beams=num_beams,
+        n_best=num_beams,
+        batch_size=batch_size,
+        truncate=True,
+        channel=channel,
+    )
+    candidates = [[t, *t.others] for t in found]
+    terms = [[t.terms or Terms(0.0, 0.0, 0.0, 0.0) for t in some] for some in candidates]  # an empty source has none
+
+    def judge(chosen: list[int]) -> float:
+        return metrics.bleu([some[i].text for some, i in zip(candidates, chosen, strict=True)], references)
+
+    used = [name for name, part in (("channel", channel.reverse), ("lm", channel.lm)) if part is not None]
+    weights, after = tune(terms, judge, terms=[*used, "length"])
+    return Tuned(weights, judge([Weights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
 
 
 def _written(tokens: list[Token]) -> Translation:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headway.cli.channels import LanguageModelOfTarget, Reverse, TuneOn, WeightsText, make_channel
 from headway.cli.options import Device, Dtype, Json, check_out, name_of_part, print_json
 from headway.cli.scores import FilesToScore, Translating, score_files, score_translator
 
@@ -24,7 +25,7 @@ def evaluate(
     part: Annotated[
         Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
     ] = "valid",
-    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: the run's, or the model's context.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: as the run has it.")] = None,
     batch_size: Annotated[int, typer.Option(help="Windows or texts at a time, at least 1.")] = 16,
     references: Annotated[
         list[Path] | None,
@@ -46,6 +47,10 @@ def evaluate(
     length_penalty: Annotated[
         float | None, typer.Option(help="Translating: above 0 favours long texts. Off: 0. Default: 1.")
     ] = None,
+    channel: Reverse = None,
+    lm: LanguageModelOfTarget = None,
+    weights: WeightsText = None,
+    tune: TuneOn = None,
     limit: Annotated[int | None, typer.Option(help="Translating: the first so many texts only.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without regard to case.")] = False,
     device: Device = "auto",
@@ -72,7 +77,8 @@ def evaluate(
         raise typer.BadParameter(f"{part} is a part of the run's own text, not of {text}", param_hint="--part")
     check_out(sentences, "--sentences")
     files = FilesToScore(references or [], hypotheses, against, sentences, lowercase)
-    beams = {"--num-beams": num_beams, "--length-penalty": length_penalty}
+    beams: dict[str, object] = {"--num-beams": num_beams, "--length-penalty": length_penalty}
+    beams |= {"--channel": channel, "--lm": lm, "--weights": weights, "--tune": tune}
     if hypotheses is not None:
         _refuse({**beams, "--part": None if part == "valid" else part}, "translations that are there already")
         score_files(files, model, limit, json=json)
@@ -94,7 +100,19 @@ def evaluate(
         if context is not None:
             raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
         penalty = 1.0 if length_penalty is None else length_penalty
-        how = Translating(num_beams or 5, penalty, batch_size, limit, device, dtype)
+        reranker = make_channel(
+            loaded,
+            model,
+            channel=channel,
+            lm=lm,
+            weights=weights,
+            tune=tune,
+            num_beams=num_beams,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+        )
+        how = Translating(num_beams or 5, penalty, batch_size, limit, device, dtype, reranker)
         score_translator(loaded, model, plan, text, part, files, how, json=json)
         return
     if files.given:

@@ -42,6 +42,7 @@ class Translating:
     limit: int | None
     device: str
     dtype: str
+    channel: Any = None  # what reranks
 
     def of(self, model: Any, sources: Sequence[str]) -> list[str]:
         """Every source must be scored, so one that is too long is cut, and that is said."""
@@ -57,6 +58,7 @@ class Translating:
             length_penalty=self.length_penalty,
             batch_size=self.batch_size,
             truncate=True,
+            channel=self.channel,
         )
         return [" ".join(translation.text.split("\n")) for translation in found]
 

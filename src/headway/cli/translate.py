@@ -1,7 +1,6 @@
 """headway translate"""
 
 import json as json_lines
-import re
 import sys
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.channels import LanguageModelOfTarget, Reverse, TuneOn, WeightsText, make_channel, sides
 from headway.cli.options import Device, Dtype, Json, check_out, print_json, read_lines, say
 from headway.cli.samplers import Samplers, names_in, settings_from, with_samplers
 
@@ -44,6 +44,10 @@ def translate(
     align: Annotated[
         bool, typer.Option("--align", help="Also show which word of the source each word of the best looked at most.")
     ] = False,
+    channel: Reverse = None,
+    lm: LanguageModelOfTarget = None,
+    weights: WeightsText = None,
+    tune: TuneOn = None,
     seed: Annotated[
         int | None, typer.Option(help="With samplers: the same seed gives the same text. Default: a new one.")
     ] = None,
@@ -56,7 +60,8 @@ def translate(
     """Translate texts, or whatever else a model learned to make of one text: dates, spellings, summaries.
 
     Every line has one line of translation; empty lines stay empty. With --json and --out the file holds one JSON object
-    per line. Samplers (--temperature 0.7, --top-p 0.9, …) draw at random instead of searching.
+    per line. Samplers (--temperature 0.7, --top-p 0.9, …) draw at random instead of searching. With --channel and --lm
+    the beams are reranked by how well the source is explained by each, and how fluent it is (the noisy channel).
 
     \b
     Examples:
@@ -64,6 +69,7 @@ def translate(
       headway translate runs/reverse abc xyz --num-beams 3 --n-best 3
       headway translate runs/reverse "abc" --align --json
       headway translate runs/reverse "abc" --temperature 1 --seed 1
+      headway translate runs/reverse "abc" --channel runs/reverse --weights channel=0.3 --num-beams 10
     """
     given = _texts(texts, source)
     stopping: dict[str | None, Any] = {None: None, "true": True, "false": False, "never": "never"}
@@ -90,6 +96,18 @@ def translate(
     from headway.translation import translations
 
     loaded, tokenizer = translator(headway.load(model, device=device, dtype=dtype))
+    reranker = make_channel(
+        loaded,
+        model,
+        channel=channel,
+        lm=lm,
+        weights=weights,
+        tune=tune,
+        num_beams=1 if greedy else num_beams,
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+    )
     settings = settings_from(samplers, tokenizer)
     if samplers["temperature"] is not None:
         settings["temperature"] = samplers["temperature"]
@@ -111,6 +129,7 @@ def translate(
         seed=seed,
         preset=samplers["preset"],
         order=names_in(samplers["order"]),
+        channel=reranker,
         note=say,
         **settings,
     )
@@ -155,17 +174,9 @@ def _texts(texts: list[str] | None, file: Path | None) -> list[str]:
 
 def _check_direction(model: str, file: Path) -> None:
     """A file named like what this model writes is most likely the wrong one."""
-    recipe = Path(model) / "recipe.toml"
-    if not recipe.is_file():
-        return
-    from headway.config import load_recipe
-
-    data = load_recipe(recipe).data
-    sides = re.search(r"\{([^{},]+),([^{},]+)\}", data.path)
-    reads, writes = sides.groups() if sides else (Path(data.path).suffix[1:], Path(data.target_path or "").suffix[1:])
-    if file.suffix[1:] == writes != reads and writes:
+    if (both := sides(model)) and file.suffix[1:] == both[1]:
         raise typer.BadParameter(
-            f"{file} ends in .{writes}, which this model writes; it reads .{reads}. If it is meant: < {file}",
+            f"{file} ends in .{both[1]}, which this model writes; it reads .{both[0]}. If it is meant: < {file}",
             param_hint="--in",
         )
 
@@ -190,7 +201,8 @@ def _note_unknown(tokenizer: "Tokenizer", texts: list[str]) -> None:
 
 def _document(source: str, found: "Translation", words: list[Any] | None) -> dict[str, Any]:
     def one(t: "Translation") -> dict[str, Any]:
-        return {"text": t.text, "score": t.score, "log_prob": t.log_prob, "ended": t.ended}
+        terms = {} if t.terms is None else {"terms": t.terms._asdict()}
+        return {"text": t.text, "score": t.score, "log_prob": t.log_prob, "ended": t.ended, **terms}
 
     document = {"source": source, **one(found), "others": [one(other) for other in found.others]}
     if words is not None:

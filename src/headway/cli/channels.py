@@ -1,0 +1,114 @@
+"""The noisy channel as options, for the verbs that translate."""
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from headway.data.records import Pair
+    from headway.reranking import Channel
+
+Reverse = Annotated[
+    str | None, typer.Option("--channel", help="Rerank the beams by a model that translates back: a run or directory.")
+]
+LanguageModelOfTarget = Annotated[
+    str | None, typer.Option("--lm", help="Rerank the beams by a language model of what is written, of any family.")
+]
+WeightsText = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", help="Of --channel and --lm, such as direct=1,channel=0.5,lm=0.2,length=0 (the defaults)."
+    ),
+]
+TuneOn = Annotated[
+    str | None,
+    typer.Option(
+        "--tune", help="Find the weights by BLEU on pairs: valid (what the run held out) or data such as val.{en,de}."
+    ),
+]
+
+
+def make_channel(
+    model: Any,
+    name: str,
+    *,
+    channel: str | None,
+    lm: str | None,
+    weights: str | None,
+    tune: str | None,
+    num_beams: int | None,
+    batch_size: int,
+    device: str,
+    dtype: str,
+) -> "Channel | None":
+    """What reranks, as the flags say; None: nothing does."""
+    if channel is None and lm is None:
+        for flag, value in (("--weights", weights), ("--tune", tune)):
+            if value is not None:
+                raise typer.BadParameter("weighs a --channel or an --lm: give one", param_hint=flag)
+        return None
+    if weights is not None and tune is not None:
+        raise typer.BadParameter("weights that are given, or ones to be found: one of the two", param_hint="--tune")
+    import headway
+    from headway.reranking import Channel
+    from headway.search.channel import Weights
+    from headway.translation import DEFAULT_BEAMS, tuned
+
+    chosen = Weights() if weights is None else Weights.parse(weights)
+    if channel is not None:
+        _check_back(name, channel)
+    reverse = None if channel is None else headway.load(channel, device=device, dtype=dtype)
+    if reverse is not None and not getattr(reverse, "needs_source", False):
+        raise typer.BadParameter(f"{channel} does not translate: that is for --lm", param_hint="--channel")
+    of_target = None if lm is None else headway.load(lm, device=device, dtype=dtype)
+    if getattr(of_target, "needs_source", False):
+        raise typer.BadParameter(f"{lm} translates, and is no language model: that is for --channel", param_hint="--lm")
+    made = Channel(reverse, of_target, chosen)
+    if tune is None:
+        return made
+    pairs = _pairs(name, tune)
+    print(f"tuning on {len(pairs):,} pairs …", file=sys.stderr, flush=True)
+    found = tuned(model, made, pairs, num_beams=num_beams or DEFAULT_BEAMS, batch_size=batch_size)
+    print(f"--weights {found.weights}  BLEU {found.before:.2f} → {found.after:.2f} there", file=sys.stderr, flush=True)
+    return Channel(reverse, of_target, found.weights)
+
+
+def _pairs(name: str, tune: str) -> "list[Pair]":
+    from headway.config import load_recipe
+    from headway.data import open_source
+    from headway.data.records import Pair
+    from headway.training.setup import pairs_of
+
+    if tune == "valid":
+        if not (Path(name) / "recipe.toml").is_file():
+            raise typer.BadParameter(f"{name} is no run that held pairs out: name some", param_hint="--tune")
+        return pairs_of(load_recipe(Path(name)), "valid")
+    source = open_source(tune)
+    if source.kind != "pairs":
+        raise typer.BadParameter(f"{tune} holds {source.kind}: weights are tuned on pairs", param_hint="--tune")
+    return [record for record in source.records() if isinstance(record, Pair)]
+
+
+def sides(run: str) -> tuple[str, str] | None:
+    """What a run reads and writes, by the endings of its files, where they say so."""
+    recipe = Path(run) / "recipe.toml"
+    if not recipe.is_file():
+        return None
+    from headway.config import load_recipe
+
+    data = load_recipe(recipe).data
+    found = re.search(r"\{([^{},]+),([^{},]+)\}", data.path)
+    reads, writes = found.groups() if found else (Path(data.path).suffix[1:], Path(data.target_path or "").suffix[1:])
+    return (reads, writes) if reads != writes and writes else None
+
+
+def _check_back(model: str, channel: str) -> None:
+    onward, back = sides(model), sides(channel)
+    if onward is not None and onward == back:
+        raise typer.BadParameter(
+            f"{channel} reads .{back[0]} and writes .{back[1]}, as {model} does; a channel translates back",
+            param_hint="--channel",
+        )

@@ -1,0 +1,126 @@
+"""Texts scored by models, and candidates reranked by them: the noisy channel (search/channel.py) over whole models.
+
+Each model has its own tokenizer: what they share is text. Probabilities are of whole texts, their ends too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from headway.errors import ConfigError, InputError
+from headway.models import NGram
+from headway.models.base import LanguageModel, Model, evaluating, language_model
+from headway.nn.masks import padding
+from headway.reading import begin_id, encode_sources, start, translator
+from headway.search.channel import Terms, Weights
+
+MAX_LOGITS = 2**24  # numbers held at once: 64 MiB in float32
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Who reranks: a model that translates back, a language model of what is written, or both."""
+
+    reverse: Model | None = None
+    lm: Model | None = None
+    weights: Weights = Weights()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        if self.reverse is None and self.lm is None:
+            raise ConfigError("a noisy channel is a model that translates back, a language model, or both: give one")
+
+    def terms(self, source: str, candidates: Sequence[tuple[str, float, int]], n_source: int) -> list[Terms]:
+        """Of each candidate: its text, ln p(y|x) and |y|, as the direct model has them; |x| likewise."""
+        return self.all_terms([source], [candidates], [n_source])[0]
+
+    def all_terms(
+        self,
+        sources: Sequence[str],
+        candidates: Sequence[Sequence[tuple[str, float, int]]],
+        n_source: Sequence[int],
+    ) -> list[list[Terms]]:
+        """The same for several sources at once."""
+        texts = [text for some in candidates for text, _, _ in some]
+        repeated = [source for source, some in zip(sources, candidates, strict=True) for _ in some]
+        back = [0.0] * len(texts) if self.reverse is None else pair_log_probs(self.reverse, texts, repeated)
+        fluent = [0.0] * len(texts) if self.lm is None else text_log_probs(self.lm, texts)
+        found, at = [], 0
+        for some, n in zip(candidates, n_source, strict=True):
+            found.append([
+                Terms(log_prob / max(length, 1), back[at + i] / n, fluent[at + i] / n, length / n)
+                for i, (_, log_prob, length) in enumerate(some)
+            ])  # fmt: skip
+            at += len(some)
+        return found
+
+
+def pair_log_probs(model: Model, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+    """ln p(target | source) of each pair. One whose source or target is empty has none: −∞, as nothing explains it."""
+    model, tokenizer = translator(model)
+    read = encode_sources(model, tokenizer, sources, truncate=True)
+    end = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
+    rows = [
+        [begin_id(model), *ids, end][: model.config.context + 1]
+        for ids in tokenizer.encode_batch([text.strip() for text in targets])
+    ]
+    found = [-torch.inf] * len(rows)
+    order = sorted((i for i, ids in enumerate(read) if ids), key=lambda i: (len(read[i]), len(rows[i])))
+    with evaluating(model), torch.inference_mode():
+        for some in _batches(order, rows, model.config.vocab_size):
+            state = start(model, [read[i] for i in some], max(len(rows[i]) for i in some))
+            for i, value in zip(some, _log_probs(model, [rows[i] for i in some], state), strict=True):
+                found[i] = value
+    return found
+
+
+def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
+    """ln p of each text on its own under a language model (tokenizers/base.py, rules 3 and 4)."""
+    lm = language_model(model)
+    tokenizer = lm.tokenizer
+    if tokenizer is None:
+        raise InputError("the language model has no tokenizer, so it cannot score text")
+    begin, end = tokenizer.bos_id, tokenizer.eos_id
+    rows = [
+        [*([] if begin is None else [begin]), *ids, *([] if end is None else [end])]
+        for ids in tokenizer.encode_batch([text.strip() for text in texts])
+    ]
+    limit = getattr(lm.config, "context", None)
+    rows = [row if limit is None else row[: limit + 1] for row in rows]
+    first = 0.0 if begin is not None else -float(torch.tensor(float(lm.config.vocab_size)).log())
+    if isinstance(lm, NGram):
+        return [float(lm.log_probability(torch.tensor(row))[1:].sum(dtype="float64")) + first for row in rows]
+    found = [0.0] * len(rows)
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    with evaluating(lm), torch.inference_mode():
+        for some in _batches(order, rows, lm.config.vocab_size):
+            state = lm.start(batch_size=len(some), capacity=max(len(rows[i]) for i in some))
+            for i, value in zip(some, _log_probs(lm, [rows[i] for i in some], state), strict=True):
+                found[i] = value + first
+    return found
+
+
+def _batches(order: Sequence[int], rows: Sequence[Sequence[int]], vocab_size: int) -> list[list[int]]:
+    """Rows of like length, as many as leave room for their logits."""
+    found: list[list[int]] = []
+    for i in order:
+        longest = max([len(rows[i]), *(len(rows[j]) for j in found[-1])]) if found else 0
+        if found and (len(found[-1]) + 1) * longest * vocab_size <= MAX_LOGITS:
+            found[-1].append(i)
+        else:
+            found.append([i])
+    return found
+
+
+def _log_probs(model: LanguageModel, rows: Sequence[Sequence[int]], state: object) -> list[float]:
+    """The sum of ln p of all tokens but the first of each row."""
+    lengths = torch.tensor([max(len(row) - 1, 0) for row in rows])
+    ids = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True).to(model.device)
+    if ids.shape[1] < 2:
+        return [0.0] * len(rows)
+    logits, _ = model.step(ids[:, :-1], state, lengths.to(model.device))
+    log_p: Tensor = logits.float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+    is_real = padding(lengths.to(model.device), log_p.shape[1])
+    return [float(value) for value in log_p.double().masked_fill(~is_real, 0.0).sum(dim=1)]
