@@ -38,6 +38,7 @@ NPLMS = [{"order": 2}, {"order": 4}, {"order": 3, "direct": True}]
 
 SEQ2SEQS = [{"n_layers": 2}, {"n_layers": 1, "cell": "gru", "reverse": False, "tie_embeddings": True}]
 BAHDANAUS = [{"d_hidden": 10, "d_out": 7}, {"d_hidden": 9, "cell": "lstm", "tie_embeddings": True}]
+BAHDANAUS += [{"d_hidden": 8, "n_encoder_layers": 2}]
 
 
 def name(config: dict) -> str:

@@ -269,6 +269,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
 
     vocab_size: int = 30_000
     context: int = 128  # longest source and target that are learned from; there is no limit otherwise
+    n_encoder_layers: int = 1  # each reading both ways
     d_model: int = 620  # of a word's vector
     d_hidden: int = 1000  # of each direction of the encoder, and of the decoder
     d_align: Derived = None  # of the network that aligns; None: d_hidden
@@ -280,7 +281,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
     eos_id: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "d_model", "d_hidden", "d_align", "d_out"):
+        for name in ("vocab_size", "context", "n_encoder_layers", "d_model", "d_hidden", "d_align", "d_out"):
             at_least(self, name, 1)
         one_of(self, cell=Cell)
         probabilities(self, "dropout")
@@ -299,6 +300,25 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
         )
 
 
+class BiLSTMConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="bilstm"):
+    """A recurrent encoder that reads both ways. Defaults: Ma & Hovy 2016, Table 1, words alone."""
+
+    vocab_size: int = 30_522
+    context: int = 512  # longest text that is learned from; there is no limit otherwise
+    n_layers: int = 1  # several: a deep bidirectional network
+    d_model: int = 100  # of a word's vector
+    d_hidden: int = 200  # of each direction
+    cell: Cell = "lstm"
+    dropout: float = 0.5
+    labels: list[str] = []  # what a head that classifies or tags chooses from
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "context", "n_layers", "d_model", "d_hidden"):
+            at_least(self, name, 1)
+        one_of(self, cell=Cell)
+        probabilities(self, "dropout")
+
+
 ModelConfig = (
     GPTConfig
     | BERTConfig
@@ -309,6 +329,7 @@ ModelConfig = (
     | LSTMConfig
     | Seq2SeqConfig
     | BahdanauConfig
+    | BiLSTMConfig
 )
 FAMILIES: dict[str, type[ModelConfig]] = {
     "gpt": GPTConfig,
@@ -320,6 +341,7 @@ FAMILIES: dict[str, type[ModelConfig]] = {
     "lstm": LSTMConfig,
     "seq2seq": Seq2SeqConfig,
     "bahdanau": BahdanauConfig,
+    "bilstm": BiLSTMConfig,
 }
 
 

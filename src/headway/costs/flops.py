@@ -10,6 +10,7 @@ from itertools import pairwise
 from headway.config import (
     BahdanauConfig,
     BERTConfig,
+    BiLSTMConfig,
     GPTConfig,
     ModelConfig,
     NGramConfig,
@@ -67,12 +68,14 @@ def matrix_weights(c: ModelConfig) -> int:
     if isinstance(c, NPLMConfig):
         window = (c.order - 1) * c.d_model
         return window * c.d_hidden + c.vocab_size * (c.d_hidden + (window if c.direct else 0))
+    if isinstance(c, BiLSTMConfig):  # without a head, which has as many more as there are labels
+        return _both_ways(c.cell, c.d_model, c.d_hidden, c.n_layers)
     if isinstance(c, Seq2SeqConfig):  # per target token, with a source as long
         return 2 * c.n_layers * CELL_MATRICES[c.cell] * 2 * c.d_model**2 + c.vocab_size * c.d_model
     c = c.resolved()
     if isinstance(c, BahdanauConfig):  # the same; the products of states and places are not of weights
         m, D, gates = c.d_model, c.d_hidden, CELL_MATRICES[c.cell]
-        encoder = 2 * gates * D * (m + D) + 2 * D * c.d_align
+        encoder = _both_ways(c.cell, m, D, c.n_encoder_layers) + 2 * D * c.d_align
         decoder = gates * D * (m + 3 * D) + D * c.d_align + (3 * D + m) * 2 * c.d_out
         return encoder + decoder + c.vocab_size * c.d_out
     if isinstance(c, RNNConfig):
@@ -89,6 +92,12 @@ def matrix_weights(c: ModelConfig) -> int:
             + c.vocab_size * c.d_model
         )
     return n_layers * (attention + feed_forward) + c.vocab_size * c.d_model
+
+
+def _both_ways(cell: str, d_in: int, d_out: int, n_layers: int) -> int:
+    """Weights of bidirectional layers."""
+    widths = [d_in, *[2 * d_out] * (n_layers - 1)]
+    return sum(2 * CELL_MATRICES[cell] * d_out * (width + d_out) for width in widths)
 
 
 def flops_per_token(c: ModelConfig, n_tokens: int) -> float:

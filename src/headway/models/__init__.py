@@ -3,6 +3,7 @@
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import LanguageModel, Model
 from headway.models.bert import BERT, MaskedLM
+from headway.models.bilstm import BiLSTM
 from headway.models.gpt import GPT
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.ngram import NGram
@@ -20,6 +21,7 @@ __all__ = [
     "NPLM",
     "RNN",
     "Bahdanau",
+    "BiLSTM",
     "Classifier",
     "LanguageModel",
     "MaskedLM",

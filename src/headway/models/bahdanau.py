@@ -1,6 +1,6 @@
 """Bahdanau et al. 2015: the decoder looks back at the source, at another place of it for every word it writes.
 
-    h_j = (h→_j, h←_j)                                   a bidirectional layer reads the source (§3.2)
+    h_j = (h→_j, h←_j)                                   a bidirectional layer, or several, read the source (§3.2)
     s_0 = tanh(W_s h←_1)                                 what the backward one ends with (appendix A.2.2)
     c_i, α_i = attend(s_{i−1}, h)                        nn/additive.py (§3.1)
     s_i = f(s_{i−1}, y_{i−1}, c_i)                       a gated unit (GRU) over the last word and the context
@@ -23,7 +23,7 @@ from headway.models.stack import check_rows
 from headway.nn.additive import AdditiveAttention
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
-from headway.nn.recurrent import Bidirectional, Carried, Recurrent
+from headway.nn.recurrent import BidirectionalStack, Carried, Recurrent
 from headway.nn.state import as_rows
 
 
@@ -65,7 +65,7 @@ class Bahdanau(Translator):
         self.config = c = config.resolved()
         D, width = c.d_hidden, 2 * c.d_hidden
         self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
-        self.encoder = Bidirectional(c.cell, c.d_model, D)
+        self.encoder = BidirectionalStack(c.cell, c.d_model, D, c.n_encoder_layers, dropout=c.dropout)
         self.attention = AdditiveAttention(D, width, c.d_align)
         self.first = nn.Linear(D, D)  # W_s
         self.decoder = Recurrent(c.cell, c.d_model + width, D)

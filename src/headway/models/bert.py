@@ -37,6 +37,11 @@ class BERT(Model):
         self.pooler = nn.Linear(c.d_model, c.d_model)
         self.init_weights()
 
+    @property
+    def width(self) -> int:
+        """Of what it gives for each token."""
+        return self.config.d_model
+
     def init_weights(self) -> None:
         """Truncated normal of 0.02: the paper gives none, its released code does."""
         truncated_normal(self, std=0.02)

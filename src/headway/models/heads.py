@@ -1,6 +1,6 @@
 """Heads on an encoder, for what is known about a text: one label, a tag per word, or where the answer stands.
 
-    Classifier   pooled [CLS] → one of the labels            Devlin et al. 2019, §4.1
+    Classifier   the pooled text → one of the labels         Devlin et al. 2019, §4.1
     Tagger       every token → one of the tags               §5.3
     SpanReader   every token → is it the first, the last?    §4.2
 
@@ -9,24 +9,26 @@ The names of labels and tags are the config's, so that a saved model knows them.
 
 from torch import Tensor, nn
 
-from headway.config import BERTConfig
+from headway.config import BERTConfig, BiLSTMConfig
 from headway.errors import ConfigError
 from headway.models.base import Model
 from headway.models.bert import BERT
+from headway.models.bilstm import BiLSTM
 from headway.nn.init import truncated_normal
+
+Encoder = BERT | BiLSTM
 
 
 class Head(Model):
     """What the three share: an encoder, dropout, and one linear layer, which lives where the encoder does."""
 
-    config: BERTConfig
+    config: BERTConfig | BiLSTMConfig
 
-    def __init__(self, encoder: BERT, n_outputs: int):
+    def __init__(self, encoder: Encoder, n_outputs: int):
         super().__init__()
         self.encoder, self.config, self.tokenizer = encoder, encoder.config, encoder.tokenizer
-        like = encoder.embedding.weight
         self.dropout = nn.Dropout(encoder.config.dropout)
-        self.output = nn.Linear(encoder.config.d_model, n_outputs, device=like.device, dtype=like.dtype)
+        self.output = nn.Linear(encoder.width, n_outputs, device=encoder.device, dtype=encoder.dtype)
         self.init_weights()
 
     def init_weights(self) -> None:
@@ -34,14 +36,14 @@ class Head(Model):
         truncated_normal(self.output, std=0.02)
 
 
-def _n_labels(config: BERTConfig) -> int:
+def _n_labels(config: BERTConfig | BiLSTMConfig) -> int:
     if not config.labels:
-        raise ConfigError("this head needs the names it chooses from: BERTConfig(labels=[…])")
+        raise ConfigError(f"this head needs the names it chooses from: {type(config).__name__}(labels=[…])")
     return len(config.labels)
 
 
 class Classifier(Head):
-    def __init__(self, encoder: BERT):
+    def __init__(self, encoder: Encoder):
         super().__init__(encoder, _n_labels(encoder.config))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -50,7 +52,7 @@ class Classifier(Head):
 
 
 class Tagger(Head):
-    def __init__(self, encoder: BERT):
+    def __init__(self, encoder: Encoder):
         super().__init__(encoder, _n_labels(encoder.config))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from headway.devices import parse_device, parse_dtype
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import Model
 from headway.models.bert import BERT
+from headway.models.bilstm import BiLSTM
 from headway.models.gpt import GPT
 from headway.models.ngram import NGram
 from headway.models.nplm import NPLM
@@ -26,6 +27,7 @@ MODELS: dict[str, type[Model]] = {
     "lstm": RNN,
     "seq2seq": Seq2Seq,
     "bahdanau": Bahdanau,
+    "bilstm": BiLSTM,
 }
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headway import __version__
-from headway.config import FAMILIES, BERTConfig, StackConfig, build
+from headway.config import FAMILIES, BERTConfig, BiLSTMConfig, StackConfig, build
 from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
 from headway.files import CHECKSUMS, new_directory, verify
@@ -36,7 +36,7 @@ from headway.presets import PRESETS
 from headway.tokenizers.load import load_tokenizer, tokenizer_file
 
 # Model class by name, as in LAYOUTS → from a config to the model.
-_HEADS: dict[str, Callable[[BERT], Model]] = {
+_HEADS: dict[str, Callable[[Any], Model]] = {
     "MaskedLM": MaskedLM,
     "Classifier": Classifier,
     "Tagger": Tagger,
@@ -64,7 +64,7 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     config = model.config
     _check_tokenizer(model, folder)
     tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
-    for layout in LAYOUTS.get(type(model).__name__, ()):
+    for layout in LAYOUTS.get(type(model).__name__, ()) if isinstance(config, StackConfig) else ():
         if fields := layout.write_config(config):
             tensors = layout.to_theirs(config, tensors) if weights else {}
             document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
@@ -81,7 +81,7 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
             (folder / WEIGHTS).chmod(0o644)  # like the files beside it; safetensors lets its owner alone read it
         except SafetensorError as error:  # such as a full disk
             raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
-    if not isinstance(config, BERTConfig):
+    if not isinstance(config, BERTConfig | BiLSTMConfig):
         ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
         if isinstance(model, Transformer):
             ids |= {"decoder_start_token_id": config.bos_id, "pad_token_id": config.eos_id}
@@ -166,7 +166,8 @@ def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layo
                 known = {*FAMILIES[family].__struct_fields__, "family"}
                 config = build(FAMILIES[family], {k: v for k, v in document.items() if k in known})
                 name = next(iter(document.get("architectures") or []), None)
-                return (_MAKERS[name] if name in _HEADS else MODELS[family])(config), None
+                model = MODELS[family](config)
+                return (_HEADS[name](model) if name in _HEADS else model), None
             found = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
             if not found:
                 types = sorted({layout.model_type for ls in LAYOUTS.values() for layout in ls})

@@ -169,6 +169,24 @@ class Bidirectional(nn.Module):
         return torch.cat((onward, reversed_rows(back, lengths)), dim=-1), after, before
 
 
+class BidirectionalStack(nn.Module):
+    """Several of them, each reading what the one below gives: (B, S, 2 d_out)."""
+
+    def __init__(self, kind: Kind, d_in: int, d_out: int, n_layers: int, *, dropout: float = 0.0):
+        super().__init__()
+        widths = [d_in, *[2 * d_out] * (n_layers - 1)]
+        self.layers = nn.ModuleList(Bidirectional(kind, width, d_out) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Carried, Carried]:
+        """As of one; what is carried is the last one's."""
+        after: Carried = ()
+        before: Carried = ()
+        for i, layer in enumerate(self.layers):
+            x, after, before = layer(self.dropout(x) if i else x, lengths)
+        return x, after, before
+
+
 def reversed_rows(x: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(B, T, …) with the real tokens of each row in reverse, padding where it was."""
     if lengths is None:

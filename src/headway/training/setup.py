@@ -18,6 +18,7 @@ from headway import metrics
 from headway.config import (
     BahdanauConfig,
     BERTConfig,
+    BiLSTMConfig,
     GPTConfig,
     LSTMConfig,
     ModelConfig,
@@ -43,7 +44,7 @@ from headway.data.tasks import exact_match
 from headway.data.textpairs import TextPairs
 from headway.data.windows import Mix, Windows
 from headway.errors import ConfigError, DataError
-from headway.models import BERT, Classifier, MaskedLM, Model, SpanReader, Tagger, create
+from headway.models import BERT, BiLSTM, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
 from headway.training.evaluation import HeldOut, HeldOutExamples, HeldOutText, Scored, TaskScore
@@ -116,6 +117,7 @@ BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "au
     RNNConfig: ("causal",),
     LSTMConfig: ("causal",),
     BERTConfig: ("masked", "classify", "tag", "span"),
+    BiLSTMConfig: ("tag", "classify"),
     TransformerConfig: ("pairs",),
     Seq2SeqConfig: ("pairs",),
     BahdanauConfig: ("pairs",),
@@ -127,7 +129,7 @@ COLUMNS = {  # how such records are asked for
     "questions": "give SQuAD's JSON, with data.format=squad where its name does not say so",
 }
 KINDS = {"pairs": "pairs", "classify": "labelled", "tag": "tagged", "span": "questions"}  # of records, see records.py
-HEADS: dict[str, Callable[[BERT], Model]] = {
+HEADS: dict[str, Callable[[Any], Model]] = {
     "masked": MaskedLM,
     "classify": Classifier,
     "tag": Tagger,
@@ -195,7 +197,7 @@ def _located(recipe: Recipe) -> Recipe:
 def make_model(task: Task, device: Any) -> Model:
     """A new model as the recipe says, with weights drawn from torch's generator."""
     model = create(task.recipe.model, device=device)
-    if isinstance(model, BERT):
+    if isinstance(model, BERT | BiLSTM):
         if task.objective != "classify":  # nobody else looks at the pooled text
             model.pooler.requires_grad_(False)
         model = HEADS[task.objective](model)
@@ -213,7 +215,7 @@ def prepare_tokenizer(config: TokenizerConfig, documents: Iterable[str]) -> Toke
 def _with_vocabulary(recipe: Recipe, tokenizer: Tokenizer, **changes: Any) -> Recipe:
     """The vocabulary is the tokenizer's, whatever the preset's was."""
     changes["vocab_size"] = tokenizer.vocab_size
-    if not isinstance(recipe.model, BERTConfig):
+    if "bos_id" in recipe.model.__struct_fields__:
         changes |= {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     return recipe.replace(model=recipe.model.replace(**changes))
 
@@ -366,7 +368,7 @@ def score_on(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> Sc
         records = list(_records(recipe, part, KINDS[objective]))
         if not records:
             raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
-        names = model.config.labels or None if isinstance(model.config, BERTConfig) else None
+        names = getattr(model.config, "labels", None) or None
         held_out = _records_held_out(records, objective, tokenizer, recipe, names)
     learner = Learner(model, objective).eval()
     with torch.no_grad():

@@ -1,0 +1,56 @@
+"""An encoder of recurrent layers that read both ways (Graves & Schmidhuber 2005), for tagging and classifying.
+
+    x₀ = embed(ids)
+    x_l = (onward_l(x_{l−1}), back_l(x_{l−1})),  l = 1 … L       each token knows what stands before and after it
+
+Before BERT this was how words were tagged (Huang et al. 2015; Ma & Hovy 2016, who add characters and a CRF). The same
+heads sit on it (heads.py); one layer is bidirectional, several are a deep bidirectional network.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import BiLSTMConfig
+from headway.errors import InputError
+from headway.models.base import Model, source_lengths
+from headway.models.bert import check_mask
+from headway.nn.embedding import check_ids, check_shape
+from headway.nn.init import orthogonal
+from headway.nn.recurrent import BidirectionalStack
+
+
+class BiLSTM(Model):
+    config: BiLSTMConfig
+
+    def __init__(self, config: BiLSTMConfig):
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
+        self.layers = BidirectionalStack(c.cell, c.d_model, c.d_hidden, c.n_layers, dropout=c.dropout)
+        self.dropout = nn.Dropout(c.dropout)
+        self.pooler = nn.Linear(self.width, self.width)
+        self.init_weights()
+
+    @property
+    def width(self) -> int:
+        """Of what it gives for each token."""
+        return 2 * self.config.d_hidden
+
+    def init_weights(self) -> None:
+        orthogonal(self)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """ids (B, T); mask (B, T), True = a real token, real ones first. → (B, T, 2 d_hidden). It knows no segments."""
+        check_shape(ids)
+        check_mask(ids, mask, "mask")
+        if segments is not None:
+            raise InputError("a BiLSTM reads one text: it has no segments for a second")
+        ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
+        check_ids(ids, self.config.vocab_size)
+        x = self.dropout(F.embedding(ids, self.embedding))
+        return self.layers(x, source_lengths(ids, mask))[0]
+
+    def pool(self, hidden: Tensor) -> Tensor:
+        """hidden (B, T, D) → one vector per text (B, D), from its first token: reading back ends there."""
+        return torch.tanh(self.pooler(hidden[:, 0]))
