@@ -26,27 +26,75 @@ def test_samplers_by_name_and_as_a_pipeline_are_the_same():
         headway.generate(model, "the", pipeline=pipe, top_k=3)
 
 
+STRONG = {
+    "logit_bias": {3: -1.0}, "no_repeat_ngram": 4, "min_new_tokens": 5, "repetition_penalty": 1.1,
+    "frequency_penalty": 0.1, "presence_penalty": 0.1, "dry_multiplier": 0.5, "top_n_sigma": 3.0, "top_k": 20,
+    "typical": 0.95, "tail_free": 0.98, "top_a": 0.01, "eta_cutoff": 1e-4, "epsilon_cutoff": 1e-4, "top_p": 0.95,
+    "min_p": 0.01, "xtc_probability": 0.3, "quadratic_factor": 0.1, "dynamic_temperature_low": 0.8,
+    "dynamic_temperature_high": 1.2, "temperature": 0.9,
+}  # fmt: skip
+MIROSTATS = ({}, {"mirostat_v2_tau": 3.0}, {"mirostat_v1_tau": 3.0})
+LETTERS = tokenizers.train("char", TEXTS)
+WRITERS = {
+    "ngram": {"order": 3},
+    "nplm": {"d_model": 8, "d_hidden": 8},
+    "rnn": {"d_model": 8},
+    "lstm": {"d_model": 8, "dropout": 0.0},
+    "gpt": {"d_model": 8, "n_heads": 2, "n_layers": 1, "context": 32},
+}
+TRANSLATORS = {
+    "seq2seq": {"d_model": 8, "n_layers": 1, "context": 32},
+    "bahdanau": {"d_model": 8, "d_hidden": 8, "context": 32},
+    "transformer": {"d_model": 8, "n_heads": 2, "n_layers": 1, "context": 32},
+}
+
+
+def small(family, **config):
+    torch.manual_seed(0)
+    ids = {"vocab_size": LETTERS.vocab_size, "bos_id": LETTERS.bos_id, "eos_id": LETTERS.eos_id}
+    model = headway.create(family, **ids, **config).eval()
+    if family == "ngram":
+        model.fit(torch.tensor(LETTERS.stream(TEXTS * 5)))
+    model.tokenizer = LETTERS
+    return model
+
+
 @pytest.mark.parametrize("preset", ["default", "temperature_first"])
-def test_every_sampler_works_for_every_generative_model(preset):
-    tokenizer = tokenizers.train("char", TEXTS)
-    ngram = headway.create("ngram", vocab_size=tokenizer.vocab_size, order=3)
-    ngram.fit(torch.tensor(tokenizer.stream(TEXTS * 5)))
-    ngram.tokenizer = tokenizer
-    strong = {
-        "logit_bias": {3: -1.0}, "no_repeat_ngram": 4, "min_new_tokens": 5, "repetition_penalty": 1.1,
-        "frequency_penalty": 0.1, "presence_penalty": 0.1, "dry_multiplier": 0.5, "top_n_sigma": 3.0, "top_k": 20,
-        "typical": 0.95, "tail_free": 0.98, "top_a": 0.01, "eta_cutoff": 1e-4, "epsilon_cutoff": 1e-4, "top_p": 0.95,
-        "min_p": 0.01, "xtc_probability": 0.3, "quadratic_factor": 0.1, "dynamic_temperature_low": 0.8,
-        "dynamic_temperature_high": 1.2, "temperature": 0.9,
-    }  # fmt: skip
-    stages = {FLAT[name][0] for name in strong}
+@pytest.mark.parametrize("family", WRITERS)
+def test_every_sampler_works_for_every_generative_model(family, preset):
+    stages = {FLAT[name][0] for name in STRONG}
     assert stages | {"mirostat_v1", "mirostat_v2"} == set(SAMPLERS)
-    for model in (writer(), ngram):
-        for extra in ({}, {"mirostat_v2_tau": 3.0}, {"mirostat_v1_tau": 3.0}):
-            made = list(
-                headway.generate(model, ["the c", "a"], seed=1, max_new_tokens=8, preset=preset, **strong, **extra)
-            )
-            assert 5 <= len(ids(made)) <= 8
+    model = small(family, **WRITERS[family])
+    for extra in MIROSTATS:
+        asked = {"seed": 1, "max_new_tokens": 8, "preset": preset, **STRONG, **extra}
+        made = list(headway.generate(model, ["the c", "a"], **asked))
+        assert 5 <= len(ids(made)) <= 8
+        assert ids(headway.generate(model, ["the c", "a"], **asked)) == ids(made)
+
+
+@pytest.mark.parametrize("name", [n for n in STRONG if n != "dynamic_temperature_high"])
+@pytest.mark.parametrize("family", WRITERS)
+def test_each_sampler_alone_writes(family, name):
+    model = small(family, **WRITERS[family])
+    setting = {name: STRONG[name]}
+    if name == "dynamic_temperature_low":
+        setting["dynamic_temperature_high"] = 1.2
+    made = list(headway.generate(model, "the c", seed=1, max_new_tokens=6, **setting))
+    assert 1 <= len(made) <= 6
+    assert made[-1].finish in ("stop", "length")
+
+
+@pytest.mark.parametrize("family", TRANSLATORS)
+def test_every_sampler_works_for_every_translator(family):
+    model = small(family, **TRANSLATORS[family])
+    for extra in MIROSTATS:
+        asked = {"seed": 1, "max_new_tokens": 8, "n_best": 2, **STRONG, **extra}
+        made = headway.translate(model, ["the cat", "a"], **asked)
+        assert all(5 <= len(t.tokens) <= 8 for best in made for t in (best, *best.others))
+        again = headway.translate(model, ["the cat", "a"], **asked)
+        assert [t.tokens for t in again] == [t.tokens for t in made]
+    beams = headway.translate(model, ["the cat", "a"], num_beams=4, n_best=4, max_new_tokens=8)
+    assert all(len(best.others) == 3 for best in beams)
 
 
 def test_greedy_skips_filters_but_not_penalties():
