@@ -22,6 +22,7 @@ _PUBLIC = {
     "generate": "headway.generation",
     "translate": "headway.translation",
     "train": "headway.training",
+    "compare": "headway.comparison",
     "evaluate": "headway.training",
     "load_recipe": "headway.config",
     "load_tokenizer": "headway.tokenizers",
@@ -34,6 +35,7 @@ _PUBLIC = {
 __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from headway.comparison import compare as compare
     from headway.config import load_recipe as load_recipe
     from headway.errors import CheckpointError as CheckpointError
     from headway.errors import ConfigError as ConfigError

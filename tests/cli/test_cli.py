@@ -54,7 +54,7 @@ def _at_home(home, monkeypatch):
     monkeypatch.chdir(home)
 
 
-VERBS = ("demo", "train", "generate", "eval", "translate", "show attention")
+VERBS = ("demo", "train", "generate", "eval", "translate", "compare", "show attention")
 VERBS += (
     "lr-find",
     "show curves",

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from headway.data import TASKS, exact_match, pairs
-from headway.data.tasks import in_words
+from headway.data.tasks import OTHER_WORDS, in_words, is_task
 from headway.errors import ConfigError, InputError
 
 
@@ -47,3 +47,26 @@ def test_answers_are_right_to_the_letter_or_wrong():
         exact_match([], [])
     with pytest.raises(ConfigError, match="Did you mean 'dates'"):
         next(pairs("date"))
+
+
+def test_longer_sentences_are_several_in_a_row_or_among_other_words():
+    rows = list(islice(pairs("dates:3"), 300))
+    counts = {len(answer.split("; ")) for _, answer in rows}
+    assert counts == {1, 2, 3}
+    for question, answer in rows:
+        assert len(question.split("; ")) == len(answer.split("; "))
+        for one, day in zip(question.split("; "), answer.split("; "), strict=True):
+            assert datetime.date.fromisoformat(day).strftime("%b") in one
+    among = list(islice(pairs("dates+5"), 300))
+    others = [[word for word in question.split() if word in OTHER_WORDS] for question, _ in among]
+    assert {len(some) for some in others} >= {0, 1, 2, 3, 4, 5}
+    for question, answer in among:
+        rest = " ".join(word for word in question.split() if word not in OTHER_WORDS).replace("of ", "")
+        assert datetime.date.fromisoformat(answer).strftime("%B")[:3] in rest
+
+
+@pytest.mark.parametrize("name", ["dates:0", "dates:", "dates:x", "dates:1000", "copy+3", "date", "dates:3:3", ""])
+def test_what_is_no_task_is_refused(name):
+    assert not is_task(name)
+    with pytest.raises(ConfigError, match="no task"):
+        next(pairs(name))

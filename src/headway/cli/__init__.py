@@ -10,7 +10,20 @@ import sys
 import typer
 
 from headway import __version__
-from headway.cli import check, convert, data, demo, evaluate, generate, lr_find, show, tokenizer, train, translate
+from headway.cli import (
+    check,
+    compare,
+    convert,
+    data,
+    demo,
+    evaluate,
+    generate,
+    lr_find,
+    show,
+    tokenizer,
+    train,
+    translate,
+)
 from headway.errors import HeadwayError
 
 app = typer.Typer(
@@ -43,6 +56,7 @@ app.command("train")(train.train)
 app.command("generate")(generate.generate)
 app.command("translate")(translate.translate)
 app.command("eval")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 app.command("data")(data.data)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(check.app, name="check")

@@ -1,12 +1,13 @@
 """Generated tasks with exact answers: no data to find, no end to it, and right or wrong is never in doubt.
 
-`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed; "dates:3" has one to three
-of them in a row, for longer sentences that are no harder. As a corpus for a
+`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. Longer sentences that are no
+harder: "dates:3" has one to three of them in a row, "dates+9" each among up to nine other words. As a corpus for a
 language model, a pair is one line: the question, a tab, the answer. `exact_match` scores answers.
 """
 
 import datetime
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -16,7 +17,11 @@ from headway.errors import ConfigError, InputError, suggest
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WORDS += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-MOST = 100  # in a row
+OTHER_WORDS = (
+    "the old train from our town left early and no one saw it again until a letter came with news of snow so we "
+    "went home by boat then she wrote that all was well but he never read what they sent"
+).split()
+OF_LETTERS = ("copy", "reverse", "sort")  # whose questions would be words among words
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -95,16 +100,31 @@ def pairs(task: str, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Questions and answers without end; the same for the same seed."""
     if not is_task(task):
         raise ConfigError(f"no task {task!r}." + suggest(task, TASKS, otherwise=f" There are: {', '.join(TASKS)}"))
-    rng, (name, _, most) = random.Random(f"{task} {seed}"), task.partition(":")
+    rng, (name, in_a_row, n_words) = random.Random(f"{task} {seed}"), _parse(task)
     while True:
-        some = [TASKS[name](rng) for _ in range(rng.randint(1, int(most)))] if most else [TASKS[name](rng)]
-        yield "; ".join(question for question, _ in some), "; ".join(answer for _, answer in some)
+        some = [TASKS[name](rng) for _ in range(rng.randint(1, in_a_row) if in_a_row > 1 else 1)]
+        questions = [_among(rng, question, n_words) if n_words else question for question, _ in some]
+        yield "; ".join(questions), "; ".join(answer for _, answer in some)
+
+
+def _among(rng: random.Random, question: str, n_words: int) -> str:
+    words = rng.choices(OTHER_WORDS, k=rng.randint(0, n_words))
+    place = rng.randint(0, len(words))
+    return " ".join([*words[:place], question, *words[place:]])
+
+
+def _parse(name: str) -> tuple[str, int, int]:
+    """A task, how many at most are in a row, and among how many other words at most each stands."""
+    match = re.fullmatch(r"([a-z]+)(?::(\d{1,3}))?(?:\+(\d{1,3}))?", name, re.ASCII)
+    task, in_a_row, n_words = match.groups() if match else ("", None, None)
+    if task not in TASKS or in_a_row == "0" or (n_words is not None and task in OF_LETTERS):
+        return "", 0, 0
+    return task, int(in_a_row or 1), int(n_words or 0)
 
 
 def is_task(name: str) -> bool:
-    """Whether it is one of the tasks, or one with a number of them in a row, such as "dates:3"."""
-    task, colon, most = name.partition(":")
-    return task in TASKS and (not colon or (most.isascii() and most.isdigit() and 0 < int(most) <= MOST))
+    """Whether it is one of the tasks, or longer sentences of one, such as "dates:3" and "dates+9"."""
+    return bool(_parse(name)[0])
 
 
 def task_pairs(task: str, *, n: int = 20_000, seed: int = 0) -> Iterator[Pair]:

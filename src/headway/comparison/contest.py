@@ -1,0 +1,420 @@
+"""The contest: every contestant learns from the same data in the same tokens for the same budget, and is scored alike.
+
+    tokenizer = trained once, on the training part
+    for each contestant:  train(recipe of its size, for so many tokens or seconds);  score(its best checkpoint)
+
+Each is an ordinary run in a folder of its own, which `headway eval`, `generate` and `show` take; what is compared is
+read back from there, so that a run that was trained before can take part too.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headway.comparison.contestants import PAIRS, TEXT, Contestant, fitted
+from headway.comparison.judging import Judge, Length, PairsJudge, TextJudge
+from headway.config import (
+    FAMILIES,
+    DataConfig,
+    ModelConfig,
+    Recipe,
+    TokenizerConfig,
+    load_recipe,
+    recipe_from_table,
+)
+from headway.config.recipes import apply_setting
+from headway.costs import flops_per_token
+from headway.data.splits import located, read_part, sources_of
+from headway.data.tasks import is_task
+from headway.errors import CheckpointError, ConfigError, DataError, suggest
+from headway.files import free_name, write_text
+from headway.models import load
+from headway.tokenizers import Tokenizer
+from headway.training import Progress, train
+from headway.training.checkpoint import Run
+from headway.training.setup import part_pairs, prepare_tokenizer
+
+DEFAULT_PARAMS, DEFAULT_SECONDS = 1_000_000, 60.0
+CONTEXTS = {"text": 128, "pairs": 512}
+TOKENIZERS = {
+    "text": TokenizerConfig(kind="bpe", vocab_size=2000),
+    "pairs": TokenizerConfig(kind="bpe", vocab_size=8000),
+    "task": TokenizerConfig(kind="char"),
+}
+LEARNING = {"beta2": 0.98, "weight_decay": 0.01, "warmup_steps": 30}  # of contestants that say nothing else
+LOOKS = 8  # points of a curve
+FOREVER = 10**9  # steps, of a run that ends by the clock
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all have alike: a size, and tokens or seconds."""
+
+    params: int | None = None  # None: a million, or the size that a recipe has
+    tokens: int | None = None
+    seconds: float | None = None  # None, without tokens either: a minute
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name}={value} is no budget: a number above 0")
+        if self.tokens is not None and self.seconds is not None:
+            raise ConfigError(f"tokens={self.tokens:,}, seconds={self.seconds:g}: one of the two")
+
+    @property
+    def clock(self) -> float | None:
+        """Seconds, where time is what counts."""
+        return (self.seconds or DEFAULT_SECONDS) if self.tokens is None else None
+
+    @property
+    def summary(self) -> str:
+        each = f"{self.clock:g} seconds" if self.tokens is None else f"{self.tokens:,} tokens"
+        return f"about {self.params or DEFAULT_PARAMS:,} parameters, {each} each"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Somewhere along the way of learning."""
+
+    tokens: float
+    flops: float
+    seconds: float
+    score: float  # bits per byte, or nats per target of pairs
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a contestant in the end."""
+
+    name: str
+    year: int | None
+    title: str
+    run: str
+    n_params: int
+    n_tokens: int  # learned from, with repetitions
+    steps: int
+    flops: float  # of its training; counting multiplies nothing
+    seconds: float
+    scores: dict[str, float]  # bits_per_byte, perplexity; or exact_match, bleu, nats_per_target
+    curve: list[Point] = field(default_factory=list)
+    by_length: list[Length] = field(default_factory=list)
+    sample: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    data: str
+    kind: str  # "text" or "pairs"
+    part: str  # of the data that scores are of
+    size: str  # of that part, in words
+    context: int
+    vocab_size: int
+    budget: str
+    rows: list[Row]
+    metric: str  # what counts: "bits_per_byte", "exact_match", "bleu"
+    longest: int | None = None  # pairs: tokens of the longest source that was learned from
+    prompt: str = ""
+    path: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(
+    names: Sequence[str] = (),
+    *,
+    data: str = "pydocs",
+    params: int | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    context: int | None = None,
+    settings: Sequence[str] = (),
+    longer: str | None = None,
+    limit: int = 1000,
+    num_beams: int = 1,
+    prompt: str | None = None,
+    sample_tokens: int = 50,
+    out: str | Path | None = None,
+    resume: bool = False,
+    say: Say = lambda line: None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Comparison | None:
+    """Train and score several models on the same data; None if someone stopped it.
+
+    `names`: contestants (`TEXT`, `PAIRS`), recipes, TOML files, and runs, which are scored as they are; by default all
+    contestants there are for this kind of data. `settings` are those of recipes, for all ("train.seed=2"; a setting of
+    the model for those that have it) or for one ("gpt:model.dropout=0.1"). Of pairs, the first `limit` held-out ones
+    are written by each model, and as many of `longer`, which is more data, of longer sentences. With `resume`,
+    contestants that are done in `out` are not trained again.
+    """
+    general, special = _settings(settings)
+    plan = _plan(data, general)
+    kind = _kind(plan.data)
+    entrants = _entrants(names, TEXT if kind == "text" else PAIRS)
+    for name in special:
+        if name not in entrants:
+            raise ConfigError(f"{name}:{special[name][0]} is for a contestant, and there is none of that name.")
+    window, budget = context or CONTEXTS[kind], Budget(params, tokens, seconds)
+    judge = _judge(plan, kind, window, longer, limit, num_beams)
+    place = Path(out) if out is not None else free_name(Path("runs") / "compare")
+    if place.exists() and any(place.iterdir()) and not resume:
+        raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
+    asked = {"data": data, **asdict(budget), "context": window, "settings": list(settings)}
+    _check_same(place, asked)
+    tokenizer = _tokenizer(plan, kind, place, say)
+    rules = Rules(plan, kind, window, budget, tokenizer, place)
+    recipes = {
+        name: rules.recipe(entrant, general, special.get(name, []))
+        for name, entrant in entrants.items()
+        if not isinstance(entrant, Path)
+    }
+    for number, (name, recipe) in enumerate(recipes.items(), 1):
+        if _is_done(place / name):
+            say(f"done        {name}, before")
+            continue
+        say(f"\n{name}, {number} of {len(recipes)}")
+        if train(recipe, out=place / name, resume=resume, say=say, report=report).interrupted:
+            return None
+    prompt = judge.prompt if prompt is None else prompt
+    rows = []
+    for name, entrant in entrants.items():
+        say(f"scoring     {name}")
+        run = entrant if isinstance(entrant, Path) else place / name
+        rows.append(_row(name, run, entrant, judge, prompt, sample_tokens))
+    found = Comparison(
+        data=data,
+        kind=kind,
+        part=judge.part,
+        size=judge.size,
+        context=window,
+        vocab_size=tokenizer.vocab_size,
+        budget=budget.summary,
+        rows=rows,
+        metric=judge.metric,
+        longest=judge.longest_learned(tokenizer),
+        prompt=prompt,
+        path=str(place),
+    )
+    write_text(place / "compare.json", json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    return found
+
+
+# ── what all share ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _settings(settings: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Those for all, and those for one: "gpt:model.dropout=0.1"."""
+    general: list[str] = []
+    special: dict[str, list[str]] = {}
+    for setting in settings:
+        name, colon, rest = setting.partition(":")
+        if colon and "=" not in name:
+            special.setdefault(name, []).append(rest)
+        else:
+            general.append(setting)
+    return general, special
+
+
+def _plan(data: str, settings: Sequence[str]) -> Recipe:
+    """The data, the tokenizer and the rates that all share, as a recipe; its model is nobody's."""
+    table: dict[str, Any] = {"data": {"path": data}}
+    for setting in settings:
+        if not setting.startswith("model."):
+            apply_setting(table, setting)
+    plan = recipe_from_table(table)
+    return plan.replace(data=located(plan.data))
+
+
+def _kind(data: DataConfig) -> str:
+    kinds = {source.kind for source, _ in sources_of(data).values()}
+    if kinds not in ({"text"}, {"pairs"}):
+        raise ConfigError(f"{data.path} holds {' and '.join(kinds)}: what is compared learns from text, or from pairs")
+    return kinds.pop()
+
+
+def _judge(plan: Recipe, kind: str, window: int, longer: str | None, limit: int, num_beams: int) -> Judge:
+    if kind == "pairs":
+        return PairsJudge(plan, longer=longer, limit=limit, num_beams=num_beams)
+    if longer is not None:
+        raise ConfigError(f"longer={longer!r}: longer sentences are asked of pairs, and {plan.data.path} is text")
+    return TextJudge(plan, window)
+
+
+def _check_same(place: Path, asked: dict[str, Any]) -> None:
+    """What is gone on with must be what was begun."""
+    file = place / "plan.json"
+    if not file.is_file():
+        place.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(asked, indent=1) + "\n")
+        return
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    for name, value in asked.items():
+        if begun.get(name) != value:
+            raise ConfigError(
+                f"{place} was begun with {name}={begun.get(name)}, not {value}: the same again, or --out NEW"
+            )
+
+
+def _tokenizer(plan: Recipe, kind: str, place: Path, say: Say) -> Tokenizer:
+    """One for all, made from the training part, and kept: a comparison that is gone on with has the same."""
+    if (place / "tokenizer" / "tokenizer.json").is_file():
+        return prepare_tokenizer(TokenizerConfig(path=str(place / "tokenizer")), [])
+    config = plan.tokenizer
+    if config == TokenizerConfig():
+        config = TOKENIZERS["task" if is_task(plan.data.path) else kind]
+    tokenizer = prepare_tokenizer(config, _training_texts(plan, kind))
+    tokenizer.save(place / "tokenizer")
+    say(f"tokenizer   {config.path or config.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
+    return tokenizer
+
+
+def _training_texts(plan: Recipe, kind: str) -> Iterator[str]:
+    if kind == "text":
+        return iter(read_part(plan.data, "train"))
+    return chain.from_iterable((pair.source, pair.target) for pair in part_pairs(plan, "train"))
+
+
+# ── who takes part, and how ───────────────────────────────────────────────────────────────────────────────────────
+
+Entrant = Contestant | Recipe | Path
+
+
+def _entrants(names: Sequence[str], timeline: Mapping[str, Contestant]) -> dict[str, Entrant]:
+    names = list(names) or list(timeline)
+    found = {_folder(name): _entrant(name, timeline) for name in names}
+    if len(found) < len(names):
+        raise ConfigError(f"{', '.join(names)}: two have one name; each takes part once")
+    return found
+
+
+def _folder(name: str) -> str:
+    return Path(name).stem if name.endswith(".toml") else Path(name).name
+
+
+def _entrant(name: str, timeline: Mapping[str, Contestant]) -> Entrant:
+    """A contestant by name, a run that was trained before, or a recipe."""
+    if name in timeline:
+        return timeline[name]
+    if (Path(name) / "recipe.toml").is_file() and Run(name).steps():
+        return Path(name)
+    if name in TEXT or name in PAIRS:
+        mine, this = ("pairs", "text") if timeline is TEXT else ("text", "pairs")
+        raise ConfigError(f"{name} learns from {mine}, and this is {this}; for it there are {', '.join(timeline)}")
+    try:
+        return load_recipe(name)
+    except ConfigError as error:
+        if not str(error).startswith("no recipe"):
+            raise
+        near = suggest(name, timeline, otherwise=f" Contestants: {', '.join(timeline)}")
+        raise ConfigError(f"no contestant, recipe, TOML file or run {name!r}.{near}") from None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is the same for all who take part."""
+
+    plan: Recipe
+    kind: str
+    window: int
+    budget: Budget
+    tokenizer: Tokenizer
+    place: Path
+
+    def recipe(self, entrant: Contestant | Recipe, general: Sequence[str], special: Sequence[str]) -> Recipe:
+        """What a contestant is trained by: its own model and rates, and for the rest what all have."""
+        is_text = self.kind == "text"
+        if isinstance(entrant, Contestant):
+            model = self._sized(entrant)
+            learning = {**LEARNING, "batch_size": 8 if is_text else 64, **entrant.train}
+        else:
+            model, learning = entrant.model, _table(entrant.train)
+        table: dict[str, Any] = {
+            "model": {"family": type(model).__struct_config__.tag, **_table(model)},
+            "tokenizer": {"path": str((self.place / "tokenizer").absolute())},
+            "data": _table(self.plan.data),
+            "train": {**learning, "save_every": 0, "keep": 1},
+            "eval": {"times": LOOKS, "batch_size": 16 if is_text else 128},
+        }
+        if is_text:
+            table["train"].setdefault("window", self.window)
+            table["eval"]["context"] = self.window
+        for setting in general:
+            section, _, key = setting.partition("=")[0].strip().partition(".")
+            if section not in ("data", "tokenizer") and (section != "model" or key in model.__struct_fields__):
+                apply_setting(table, setting)
+        for setting in special:
+            apply_setting(table, setting)
+        return self._within_budget(recipe_from_table(table))
+
+    def _sized(self, contestant: Contestant) -> ModelConfig:
+        given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size}
+        if "context" in FAMILIES[contestant.family].__struct_fields__:
+            given["context"] = self.window
+        return fitted(contestant, self.budget.params or DEFAULT_PARAMS, **given)
+
+    def _within_budget(self, recipe: Recipe) -> Recipe:
+        config, tokens = recipe.train, self.budget.tokens
+        if tokens is None:
+            return recipe.replace(train=config.replace(steps=FOREVER, max_seconds=self.budget.clock))
+        steps = max(1, round(tokens / (config.batch_size * self._targets_per_row(recipe))))
+        warmup = min(config.warmup_steps, steps // 10)
+        return recipe.replace(train=config.replace(steps=steps, warmup_steps=warmup, max_seconds=None))
+
+    def _targets_per_row(self, recipe: Recipe) -> float:
+        if recipe.train.window is not None:
+            return recipe.train.window
+        some = [len(self.tokenizer.encode(pair.target)) + 1 for pair in islice(part_pairs(recipe, "train"), 1000)]
+        return sum(some) / max(len(some), 1)
+
+
+def _table(config: Any) -> dict[str, Any]:
+    """Settings as a recipe has them; what is not set is left out."""
+    return {key: value for key, value in msgspec.to_builtins(config).items() if value is not None and key != "family"}
+
+
+# ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_done(run: Path) -> bool:
+    return any(record.get("event") == "end" for record in Run(run).read_log())
+
+
+def _row(name: str, run: Path, entrant: Entrant, judge: Judge, prompt: str, n_tokens: int) -> Row:
+    model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
+    end = next((record for record in reversed(log) if record.get("event") == "end"), None)
+    if end is None:
+        raise DataError(f"{run} has not been trained to its end; go on with it: headway train {run} --resume")
+    window = recipe.train.window or int(getattr(recipe.model, "context", 0))
+    learned, steps = int(end["train_tokens"]), int(end["step"])
+    per_token = flops_per_token(model.config, window)
+    points = []
+    if not isinstance(entrant, Path):
+        for record in log:
+            score = record.get("bits_per_byte", record.get("nats_per_target"))
+            if "event" not in record and score is not None and steps:
+                seen = learned * record["step"] / steps
+                points.append(Point(seen, seen * per_token, record["seconds"], score))
+    known = entrant if isinstance(entrant, Contestant) else None
+    scores, by_length = judge.score(model)
+    return Row(
+        name=name,
+        year=known.year if known else None,
+        title=known.title if known else recipe.description,
+        run=str(run),
+        n_params=model.n_params,
+        n_tokens=learned,
+        steps=steps,
+        flops=learned * per_token,
+        seconds=float(end["seconds"]),
+        scores=scores,
+        curve=points,
+        by_length=by_length,
+        sample=judge.sample(model, prompt, n_tokens),
+    )

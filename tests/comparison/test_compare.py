@@ -1,0 +1,161 @@
+"""A comparison is fair: the same data, tokens, windows and budget for all, and every number can be found again."""
+
+import json
+
+import pytest
+
+import headway
+from headway.comparison.contest import Budget, compare
+from headway.comparison.judging import _bins
+from headway.comparison.report import draw, markdown, text_table
+from headway.config import load_recipe
+from headway.costs import flops_per_token
+from headway.data import read_part
+from headway.errors import CheckpointError, ConfigError
+
+TEXT = "".join(f"the {a} sat on the {b}. the {b} saw the {a}.\n" for a in ("cat", "dog", "cow") for b in ("mat", "hat"))
+SMALL = {"params": 20_000, "context": 32, "settings": ["tokenizer.kind=char", "train.device=cpu", "data.valid=0.2"]}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "text.txt"
+    file.write_text(TEXT * 8)
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def contest(text, tmp_path_factory):
+    place = tmp_path_factory.mktemp("compare") / "out"
+    said = []
+    return compare(data=text, tokens=20_000, out=place, say=said.append, **SMALL), place, said
+
+
+def test_all_learn_from_as_many_tokens_and_are_as_large(contest):
+    found, _, _ = contest
+    assert [row.name for row in found.rows] == ["ngram", "nplm", "rnn", "lstm", "gru", "gpt", "llama"]
+    for row in found.rows[1:]:
+        assert row.n_tokens == pytest.approx(20_000, rel=0.03)  # in whole steps
+        assert 10_000 < row.n_params < 40_000
+        assert row.flops == row.n_tokens * flops_per_token(headway.load(row.run).config, 32) > 0
+        assert row.curve[-1].tokens == row.n_tokens
+        assert len(row.curve) == 8
+        assert row.sample.startswith(found.prompt)
+    assert found.rows[0].flops == 0
+    assert found.rows[0].curve == []
+
+
+def test_scores_are_those_of_the_best_checkpoint_in_the_same_windows(contest, text):
+    found, _, _ = contest
+    documents = list(read_part(load_recipe(found.rows[1].run).data, "valid"))
+    for row in found.rows:
+        score = headway.evaluate(headway.load(row.run), documents, context=32)
+        assert row.scores["bits_per_byte"] == pytest.approx(score.bits_per_byte, abs=1e-6)
+        assert row.scores["perplexity"] == pytest.approx(score.perplexity, rel=1e-6)
+        if row.curve:
+            assert row.scores["bits_per_byte"] == pytest.approx(min(point.score for point in row.curve), abs=1e-6)
+
+
+def test_learning_shows(contest):
+    """Knowing only how often each letter comes is 3.7 bits per byte here; all of these do better."""
+    found, _, _ = contest
+    for row in found.rows:
+        assert row.scores["bits_per_byte"] < 3.0, row.name
+
+
+def test_what_is_done_is_not_done_again(contest, text):
+    found, place, _ = contest
+    said = []
+    again = compare(data=text, tokens=20_000, out=place, resume=True, say=said.append, **SMALL)
+    assert [line for line in said if line.startswith("done")] == [
+        f"done        {row.name}, before" for row in found.rows
+    ]
+    assert again.rows == found.rows
+    with pytest.raises(ConfigError, match="was begun with tokens=20000, not 30000"):
+        compare(data=text, tokens=30_000, out=place, resume=True, **SMALL)
+    with pytest.raises(CheckpointError, match="is there already"):
+        compare(data=text, tokens=20_000, out=place, **SMALL)
+
+
+def test_a_run_of_ones_own_takes_part_as_it_is(contest, text, tmp_path):
+    found, _, _ = contest
+    mine = found.rows[2]
+    again = compare([mine.run, "ngram"], data=text, tokens=20_000, out=tmp_path / "out", **SMALL)
+    assert again.rows[0].name == "rnn"
+    assert again.rows[0].scores["bits_per_byte"] == pytest.approx(mine.scores["bits_per_byte"], abs=1e-6)
+    assert again.rows[0].n_tokens == mine.n_tokens
+
+
+def test_settings_are_for_all_or_for_one(text, tmp_path):
+    asked = {**SMALL, "settings": [*SMALL["settings"], "train.seed=7", "model.dropout=0.1", "gpt:train.lr=1e-4"]}
+    compare(["ngram", "lstm", "gpt"], data=text, tokens=2_000, out=tmp_path / "out", **asked)
+    lstm, gpt, ngram = (load_recipe(tmp_path / "out" / name) for name in ("lstm", "gpt", "ngram"))
+    assert lstm.train.seed == gpt.train.seed == 7
+    assert lstm.model.dropout == gpt.model.dropout == 0.1
+    assert gpt.train.lr == 1e-4 != lstm.train.lr
+    assert ngram.model.order == 5
+    with pytest.raises(ConfigError, match="there is none of that name"):
+        compare(["gpt"], data=text, tokens=10, out=tmp_path / "new", settings=["lstm:train.lr=1e-4"])
+
+
+def test_by_the_clock_all_have_the_same_time(text, tmp_path):
+    found = compare(["rnn", "gpt"], data=text, seconds=1.0, out=tmp_path / "out", **SMALL)
+    for row in found.rows:
+        assert 1.0 <= row.seconds < 3.0
+        assert len(row.curve) >= 2
+
+
+@pytest.mark.parametrize("data", ["reverse:2", "tsv"])
+def test_pairs_are_scored_by_what_is_written_and_by_length(data, tmp_path):
+    if data == "tsv":
+        data = str(tmp_path / "pairs.tsv")
+        rows = [f"{'a b c d e'[:n]}\t{'A B C D E'[:n]}" for n in (1, 3, 5, 7, 9)] * 40
+        (tmp_path / "pairs.tsv").write_text("\n".join(f"{i} {row}" for i, row in enumerate(rows)))
+    longer = "reverse:4" if data == "reverse:2" else None
+    asked = {"params": 30_000, "context": 64, "limit": 200, "settings": ["train.device=cpu", "data.pairs=1,2"]}
+    if longer:
+        asked["settings"] = asked["settings"][:1]
+    found = compare(data=data, tokens=3_000, longer=longer, out=tmp_path / "out", **asked)
+    assert [row.name for row in found.rows] == ["seq2seq", "bahdanau", "transformer"]
+    assert found.metric == ("exact_match" if longer else "bleu")
+    for row in found.rows:
+        assert set(row.scores) == ({"exact_match"} if longer else {"exact_match", "bleu"})
+        assert 0 < sum(some.n for some in row.by_length) <= 400
+        assert longer is None or (all(some.n >= 10 for some in row.by_length) and len(row.by_length) > 3)
+    if longer:
+        assert found.longest < max(some.most for some in found.rows[0].by_length)
+    assert "by the number of tokens of the source" in text_table(found)
+    assert draw(found, tmp_path / "lengths.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize("most", [1, 9, 10, 11, 37, 200, 1234])
+def test_every_length_is_in_one_range(most):
+    ranges = _bins([length for length in range(1, most + 1) for _ in range(12)])
+    assert len(ranges) <= 10
+    for length in range(1, most + 1):
+        assert sum(a <= length <= b for a, b in ranges) == 1
+
+
+def test_it_is_told_in_a_table_in_markdown_and_in_a_picture(contest, tmp_path):
+    found, place, _ = contest
+    table, document = text_table(found), markdown(found)
+    for row in found.rows:
+        for text in (table, document):
+            assert f"{row.n_params:,}" in text
+            assert f"{row.scores['bits_per_byte']:.4f}" in text
+    assert draw(found, tmp_path / "compare.png").stat().st_size > 10_000
+    kept = json.loads((place / "compare.json").read_text())
+    assert [row["name"] for row in kept["rows"]] == [row.name for row in found.rows]
+
+
+def test_what_cannot_be_compared_is_refused(text, tmp_path):
+    with pytest.raises(ConfigError, match="seq2seq learns from pairs, and this is text; for it there are ngram"):
+        compare(["seq2seq"], data=text)
+    with pytest.raises(ConfigError, match=r"no contestant, recipe, TOML file or run 'lstn'.*Did you mean 'lstm'"):
+        compare(["lstn"], data=text)
+    with pytest.raises(ConfigError, match="tokens=5, seconds=1: one of the two"):
+        Budget(tokens=5, seconds=1)
+    with pytest.raises(ConfigError, match="seconds=0 is no budget"):
+        Budget(seconds=0)
+    with pytest.raises(ConfigError, match="longer sentences are asked of pairs"):
+        compare(["gpt"], data=text, longer="dates:3", out=tmp_path / "out")
