@@ -1,7 +1,7 @@
 """Generated tasks with exact answers: no data to find, no end to it, and right or wrong is never in doubt.
 
-`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. Longer sentences that are no
-harder: "dates:3" has one to three of them in a row, "dates+9" each among up to nine other words. As a corpus for a
+`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. Longer sentences that are
+no harder: "dates:3" has one to three of them in a row, "dates+9" each among up to nine other words. As a corpus for a
 language model, a pair is one line: the question, a tab, the answer. `exact_match` scores answers.
 """
 
@@ -17,10 +17,10 @@ from headway.errors import ConfigError, InputError, suggest
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WORDS += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-OTHER_WORDS = (
-    "the old train from our town left early and no one saw it again until a letter came with news of snow so we "
-    "went home by boat then she wrote that all was well but he never read what they sent"
-).split()
+OTHER_WORDS = ["the", "old", "train", "from", "our", "town", "left", "early", "and", "no", "one", "saw", "it"]
+OTHER_WORDS += ["again", "until", "a", "letter", "came", "with", "news", "of", "snow", "so", "we", "went", "home", "by"]
+OTHER_WORDS += ["boat", "then", "she", "wrote", "that", "all", "was", "well", "but", "he", "never", "read", "what"]
+OTHER_WORDS += ["they", "sent"]
 OF_LETTERS = ("copy", "reverse", "sort")  # whose questions would be words among words
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
