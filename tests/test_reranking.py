@@ -47,7 +47,7 @@ LANGUAGE_MODELS = {
 def naive(model, ids, **source):
     """Σ ln p of all but the first, one text, no padding."""
     with torch.no_grad():
-        log_p = model(torch.tensor([ids]), **source)[0].double().log_softmax(-1)
+        log_p = model(torch.tensor([ids[:-1]]), **source)[0].double().log_softmax(-1)
     return sum(float(log_p[t, token]) for t, token in enumerate(ids[1:]))
 
 
@@ -70,6 +70,20 @@ def test_texts_have_the_probability_that_the_model_gives_their_tokens(family, to
     for text, value in zip(TEXTS, text_log_probs(model, TEXTS), strict=True):
         ids = [tokenizer.bos_id, *tokenizer.encode(text), tokenizer.eos_id]
         assert value == pytest.approx(naive(model, ids), abs=1e-4)
+
+
+def test_a_text_longer_than_the_context_is_paid_for_in_windows():
+    model = made("gpt", **{**LANGUAGE_MODELS["gpt"], "context": 8})
+    text = "the cat sat on the mat"
+    ids = [LETTERS.bos_id, *LETTERS.encode(text), LETTERS.eos_id]
+    wanted = sum(naive(model, ids[at : at + 9]) for at in range(0, len(ids) - 1, 8))
+    assert text_log_probs(model, [text, "a"])[0] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_empty_texts_have_the_probability_of_an_end_alone():
+    model = made("lstm", **LANGUAGE_MODELS["lstm"])
+    assert text_log_probs(model, [""])[0] == pytest.approx(naive(model, [LETTERS.bos_id, LETTERS.eos_id]), abs=1e-5)
+    assert text_log_probs(model, []) == []
 
 
 def test_beams_are_in_the_order_of_the_channels_score():

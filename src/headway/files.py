@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -14,6 +15,15 @@ from typing import Any
 from headway.errors import CheckpointError
 
 CHECKSUMS = "checksums.json"
+
+
+def finite(value: Any) -> Any:
+    """The same for JSON, which has no infinity: null instead."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

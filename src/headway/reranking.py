@@ -3,6 +3,7 @@
 Each model has its own tokenizer: what they share is text. Probabilities are of whole texts, their ends too.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,17 +33,13 @@ class Channel:
         if self.reverse is None and self.lm is None:
             raise ConfigError("a noisy channel is a model that translates back, a language model, or both: give one")
 
-    def terms(self, source: str, candidates: Sequence[tuple[str, float, int]], n_source: int) -> list[Terms]:
-        """Of each candidate: its text, ln p(y|x) and |y|, as the direct model has them; |x| likewise."""
-        return self.all_terms([source], [candidates], [n_source])[0]
-
-    def all_terms(
+    def terms(
         self,
         sources: Sequence[str],
         candidates: Sequence[Sequence[tuple[str, float, int]]],
         n_source: Sequence[int],
     ) -> list[list[Terms]]:
-        """The same for several sources at once."""
+        """Of each candidate of each source: its text, ln p(y|x) and |y|, as the direct model has them; |x| likewise."""
         texts = [text for some in candidates for text, _, _ in some]
         repeated = [source for source, some in zip(sources, candidates, strict=True) for _ in some]
         back = [0.0] * len(texts) if self.reverse is None else pair_log_probs(self.reverse, texts, repeated)
@@ -58,7 +55,8 @@ class Channel:
 
 
 def pair_log_probs(model: Model, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-    """ln p(target | source) of each pair. One whose source or target is empty has none: −∞, as nothing explains it."""
+    """ln p(target | source) of each pair. An empty source explains nothing: −∞. What is longer than the model's context
+    is cut."""
     model, tokenizer = translator(model)
     read = encode_sources(model, tokenizer, sources, truncate=True)
     end = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
@@ -77,7 +75,8 @@ def pair_log_probs(model: Model, sources: Sequence[str], targets: Sequence[str])
 
 
 def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
-    """ln p of each text on its own under a language model (tokenizers/base.py, rules 3 and 4)."""
+    """ln p of each text on its own under a language model (tokenizers/base.py, rules 3 and 4); what is longer than its
+    context in consecutive windows."""
     lm = language_model(model)
     tokenizer = lm.tokenizer
     if tokenizer is None:
@@ -87,18 +86,19 @@ def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
         [*([] if begin is None else [begin]), *ids, *([] if end is None else [end])]
         for ids in tokenizer.encode_batch([text.strip() for text in texts])
     ]
-    limit = getattr(lm.config, "context", None)
-    rows = [row if limit is None else row[: limit + 1] for row in rows]
-    first = 0.0 if begin is not None else -float(torch.tensor(float(lm.config.vocab_size)).log())
+    first = 0.0 if begin is not None else -math.log(lm.config.vocab_size)
     if isinstance(lm, NGram):
-        return [float(lm.log_probability(torch.tensor(row))[1:].sum(dtype="float64")) + first for row in rows]
-    found = [0.0] * len(rows)
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        each = (lm.log_probability(torch.tensor(row, dtype=torch.long))[1:].sum(dtype="float64") for row in rows)
+        return [float(value) + (first if row else 0.0) for row, value in zip(rows, each, strict=True)]
+    limit = getattr(lm.config, "context", None) or max([1, *map(len, rows)])
+    pieces = [(i, row[at : at + limit + 1]) for i, row in enumerate(rows) for at in range(0, len(row) - 1, limit)]
+    found = [first if row else 0.0 for row in rows]
+    parts = [piece for _, piece in pieces]
     with evaluating(lm), torch.inference_mode():
-        for some in _batches(order, rows, lm.config.vocab_size):
-            state = lm.start(batch_size=len(some), capacity=max(len(rows[i]) for i in some))
-            for i, value in zip(some, _log_probs(lm, [rows[i] for i in some], state), strict=True):
-                found[i] = value + first
+        for some in _batches(sorted(range(len(parts)), key=lambda j: len(parts[j])), parts, lm.config.vocab_size):
+            state = lm.start(batch_size=len(some), capacity=max(len(parts[j]) - 1 for j in some))
+            for j, value in zip(some, _log_probs(lm, [parts[j] for j in some], state), strict=True):
+                found[pieces[j][0]] += value
     return found
 
 

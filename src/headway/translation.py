@@ -230,7 +230,7 @@ def _reranked(
     """The candidates of each text, the best first by the channel's score."""
     candidates = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in some] for some in found]
     ranked = []
-    for some, terms in zip(found, channel.all_terms(texts, candidates, lengths), strict=True):
+    for some, terms in zip(found, channel.terms(texts, candidates, lengths), strict=True):
         scored = [t._replace(score=channel.weights.score(x), terms=x) for t, x in zip(some, terms, strict=True)]
         ranked.append(sorted(scored, key=lambda t: -(t.score or 0.0)))
     return ranked

@@ -1,6 +1,8 @@
 """A comparison is fair: the same data, tokens, windows and budget for all, and every number can be found again."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -12,6 +14,7 @@ from headway.config import load_recipe
 from headway.costs import flops_per_token
 from headway.data import read_part
 from headway.errors import CheckpointError, ConfigError
+from headway.models import NGram
 
 TEXT = "".join(f"the {a} sat on the {b}. the {b} saw the {a}.\n" for a in ("cat", "dog", "cow") for b in ("mat", "hat"))
 SMALL = {"params": 20_000, "context": 32, "settings": ["tokenizer.kind=char", "train.device=cpu", "data.valid=0.2"]}
@@ -40,7 +43,7 @@ def test_all_learn_from_as_many_tokens_and_are_as_large(contest):
         assert row.flops == row.n_tokens * flops_per_token(headway.load(row.run).config, 32) > 0
         assert row.curve[-1].tokens == row.n_tokens
         assert len(row.curve) == 8
-        assert row.sample.startswith(found.prompt)
+        assert row.sample.startswith(found.prompt[:12])
     assert found.rows[0].flops == 0
     assert found.rows[0].curve == []
 
@@ -94,8 +97,74 @@ def test_settings_are_for_all_or_for_one(text, tmp_path):
     assert lstm.model.dropout == gpt.model.dropout == 0.1
     assert gpt.train.lr == 1e-4 != lstm.train.lr
     assert ngram.model.order == 5
-    with pytest.raises(ConfigError, match="there is none of that name"):
-        compare(["gpt"], data=text, tokens=10, out=tmp_path / "new", settings=["lstm:train.lr=1e-4"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("lstm:train.lr=1e-4", "is for a contestant that is trained, and 'lstm' is none"),
+        ("model.dropot=0.1", "no contestant has such a setting.*Did you mean 'dropout'"),
+        ("train.steps=3", "asked for by --tokens"),
+        ("gpt:data.path=pydocs", "asked for by --data"),
+        ("gpt:tokenizer.kind=word", "the same for all"),
+    ],
+)
+def test_a_setting_that_would_change_nothing_or_be_unfair_is_refused(text, tmp_path, setting, message):
+    with pytest.raises(ConfigError, match=message):
+        compare(["gpt", "ngram"], data=text, tokens=10, out=tmp_path / "new", settings=[setting])
+    assert not (tmp_path / "new").exists()
+
+
+def test_settings_of_the_model_leave_it_as_large_as_asked(text, tmp_path):
+    asked = {**SMALL, "settings": [*SMALL["settings"], "gpt:model.n_layers=8"]}
+    found = compare(["gpt"], data=text, tokens=500, out=tmp_path / "out", **asked)
+    assert 12_000 < found.rows[0].n_params < 30_000
+    assert load_recipe(found.rows[0].run).model.n_layers == 8
+
+
+def test_recipes_take_part_and_who_cannot_is_refused_before_anyone_is_trained(text, tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        '[model]\nname = "gpt-tiny"\ncontext = 16\n[train]\naverage = 2\nbatch_size = 4\n'
+    )
+    (tmp_path / "bert.toml").write_text('[model]\nname = "bert-mini"\n')
+    asked = {**SMALL, "context": None}
+    found = compare([str(tmp_path / "mine.toml"), "rnn"], data=text, tokens=2_000, out=tmp_path / "out", **asked)
+    assert found.context == 16
+    assert [row.name for row in found.rows] == ["mine", "rnn"]
+    assert found.rows[0].n_tokens == pytest.approx(2_000, rel=0.05)
+    with pytest.raises(ConfigError, match="mine has a context of 16, and windows are of 32: --context 16"):
+        compare([str(tmp_path / "mine.toml")], data=text, tokens=2_000, out=tmp_path / "new", **SMALL)
+    for other in (str(tmp_path / "bert.toml"), "reverse"):
+        with pytest.raises(ConfigError, match="which is not what is asked of text"):
+            compare(["rnn", other], data=text, tokens=2_000, out=tmp_path / "new", **SMALL)
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_interrupted_comparison_goes_on(text, tmp_path, monkeypatch):
+    def count(model, texts, fit=NGram.fit_texts):
+        fit(model, texts)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NGram, "fit_texts", count)
+        assert compare(["ngram", "rnn"], data=text, tokens=2_000, out=tmp_path / "out", **SMALL) is None
+
+    def stop(progress):
+        if progress.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    again = {"data": text, "tokens": 2_000, "out": tmp_path / "out", "resume": True, **SMALL}
+    assert compare(["ngram", "rnn"], report=stop, **again) is None
+    found = compare(["ngram", "rnn"], **again)
+    whole = compare(["ngram", "rnn"], data=text, tokens=2_000, out=tmp_path / "whole", **SMALL)
+    assert [row.scores for row in found.rows] == [row.scores for row in whole.rows]
+
+
+def test_a_prompt_longer_than_the_context_is_cut(text, tmp_path):
+    asked = {**SMALL, "context": 12}
+    found = compare(["gpt", "rnn"], data=text, tokens=500, prompt="the cat sat on the mat", out=tmp_path / "o", **asked)
+    assert found.rows[0].sample.startswith("the ca")
+    assert found.rows[1].sample.startswith("the cat sat on the mat")
 
 
 def test_by_the_clock_all_have_the_same_time(text, tmp_path):

@@ -55,6 +55,9 @@ def test_tuning_finds_what_the_judge_goes_by_and_never_loses(seed):
 def test_weights_are_read_from_a_line_and_written_to_one():
     assert Weights.parse("channel=0.3, lm=0") == Weights(1.0, 0.3, 0.0, 0.0)
     assert Weights.parse(str(Weights(0.5, 1.0, 0.25, -1.0))) == Weights(0.5, 1.0, 0.25, -1.0)
+    assert Weights.parse("channel = 0.3") == Weights(1.0, 0.3)
+    with pytest.raises(ConfigError, match="'lm=nan' is not"):
+        Weights.parse("lm=nan")
     with pytest.raises(ConfigError, match=r"no term 'chanel'.*Did you mean 'channel'"):
         Weights.parse("chanel=1")
     with pytest.raises(ConfigError, match=r"'lm=much' is not of the form lm=0\.5"):

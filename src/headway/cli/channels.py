@@ -50,6 +50,11 @@ def make_channel(
             if value is not None:
                 raise typer.BadParameter("weighs a --channel or an --lm: give one", param_hint=flag)
         return None
+    if num_beams == 1:
+        raise typer.BadParameter("one beam leaves nothing to rerank: --num-beams 10", param_hint="--num-beams")
+    for flag, value, term in (("--channel", channel, "channel"), ("--lm", lm, "lm")):
+        if value is None and weights is not None and re.search(rf"\b{term}\s*=", weights):
+            raise typer.BadParameter(f"{term} weighs what {flag} would give: give it too", param_hint="--weights")
     if weights is not None and tune is not None:
         raise typer.BadParameter("weights that are given, or ones to be found: one of the two", param_hint="--tune")
     import headway

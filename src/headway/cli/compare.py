@@ -24,7 +24,8 @@ def compare(
     ] = None,
     data: Annotated[str, typer.Option(help="A text or pairs: a built-in corpus, a file, a folder, …")] = "pydocs",
     params: Annotated[
-        str | None, typer.Option(help="Parameters of each, such as 300k or 2M. Default: 1M, or a recipe's own.")
+        str | None,
+        typer.Option(help="Parameters of each contestant, such as 300k or 2M; recipes keep their own. Default: 1M."),
     ] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens each learns from, such as 5M, repetitions too.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds each learns for, above 0. Default: 60.")] = None,
@@ -40,7 +41,7 @@ def compare(
         ),
     ] = None,
     longer: Annotated[
-        str | None, typer.Option(help="Pairs: also score on these, of longer sentences, such as dates:6.")
+        str | None, typer.Option(help="Pairs: also score on these, of longer sentences, such as dates+24.")
     ] = None,
     limit: Annotated[int, typer.Option(help="Pairs: held-out ones each writes, the first so many.")] = 1000,
     num_beams: Annotated[int, typer.Option(help="Pairs: beams, 1 or more; 1 is greedy.")] = 1,
@@ -69,7 +70,7 @@ def compare(
       headway compare --list
       headway compare ngram rnn gpt --seconds 2 --params 50k --set tokenizer.vocab_size=300
       headway compare --data my.txt --tokens 20k --params 100k
-      headway compare --data dates:2 --longer dates:4 --tokens 50k --params 50k
+      headway compare --data dates+4 --longer dates+24 --tokens 50k --params 50k
       headway compare runs/demo ngram --json
     """
     if show_list:
@@ -86,10 +87,10 @@ def compare(
 
     import headway
     from headway.cli.display import TrainingDisplay, say
-    from headway.comparison.report import draw, markdown, text_table
+    from headway.comparison.report import markdown, text_table
     from headway.files import free_name, write_text
 
-    place = out if out is not None else free_name(Path("runs") / "compare")
+    place = out or (_latest() if resume else free_name(Path("runs") / "compare"))
     with TrainingDisplay() as display:
         found = headway.compare(
             who or [],
@@ -112,22 +113,34 @@ def compare(
         say(f"interrupted; who is done stays. To go on, the same again with --out {place} --resume")
         raise typer.Exit(130)
     write_text(place / "compare.md", markdown(found))
-    picture = _draw(found, plot or place / "compare.png", draw, is_asked=plot is not None)
+    picture = _draw(found, plot or place / "compare.png", is_asked=plot is not None)
     if json:
         print_json({**found.to_dict(), "picture": None if picture is None else str(picture)})
         return
     print(text_table(found))
     say(f"\nin {place}: compare.json, compare.md{'' if picture is None else f'; picture: {picture}'}")
-    say(f"try:   {program()} generate {found.rows[-1].run}" if found.kind == "text" else "")
+    verb = "generate" if found.kind == "text" else "eval"
+    say(f"try:   {program()} {verb} {found.rows[-1].run}")
 
 
-def _draw(found: "Comparison", file: Path, draw: object, *, is_asked: bool) -> Path | None:
+def _latest() -> Path:
+    """The comparison begun last."""
+    begun = [path.parent for path in Path("runs").glob("compare*/plan.json")]
+    if not begun:
+        raise typer.BadParameter(
+            "there is no runs/compare to go on with: name its folder with --out", param_hint="--resume"
+        )
+    return max(begun, key=lambda path: (path / "plan.json").stat().st_mtime)
+
+
+def _draw(found: "Comparison", file: Path, *, is_asked: bool) -> Path | None:
     """A picture that was not asked for is no reason to fail where there is no matplotlib."""
     from headway.cli.display import say
+    from headway.comparison.report import draw
     from headway.errors import InputError
 
     try:
-        return draw(found, file)  # type: ignore[operator]
+        return draw(found, file)
     except InputError as error:
         if is_asked:
             raise
@@ -152,7 +165,9 @@ def _count(given: str | None, flag: str) -> int | None:
     """A number as people write it: 300k, 2M, 1.5m, 5_000_000."""
     if given is None:
         return None
-    match = re.fullmatch(r"([\d_,]+(?:\.\d+)?)\s*([kmgb]?)", given.strip().lower())
-    if not match or float(match[1].replace(",", "").replace("_", "") or 0) == 0:
+    number = r"\d{1,3}(?:[,_]\d{3})+|\d*\.?\d+(?:e\d+)?|\d+\.?"
+    match = re.fullmatch(rf"({number})\s*([kmgb]?)", given.strip().lower())
+    value = round(float(re.sub("[,_]", "", match[1])) * SIZES[match[2]]) if match else 0
+    if value < 1:
         raise typer.BadParameter(f"{given}: a number above 0, such as 300k or 2M", param_hint=flag)
-    return round(float(match[1].replace(",", "").replace("_", "")) * SIZES[match[2]])
+    return value

@@ -100,6 +100,11 @@ def evaluate(
         if context is not None:
             raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
         penalty = 1.0 if length_penalty is None else length_penalty
+        if tune == "valid" and text is None and part == "valid":
+            raise typer.BadParameter(
+                "weights would be tuned on what they are scored on: --part test, or --tune with other pairs",
+                param_hint="--tune",
+            )
         reranker = make_channel(
             loaded,
             model,
@@ -112,7 +117,8 @@ def evaluate(
             device=device,
             dtype=dtype,
         )
-        how = Translating(num_beams or 5, penalty, batch_size, limit, device, dtype, reranker)
+        beams_used = 5 if num_beams is None else num_beams
+        how = Translating(beams_used, penalty, batch_size, limit, device, dtype, reranker)
         score_translator(loaded, model, plan, text, part, files, how, json=json)
         return
     if files.given:

@@ -1,7 +1,6 @@
 """Options that several verbs share."""
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -39,16 +38,9 @@ def unescaped(separator: str | None) -> str | None:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(_finite(value), ensure_ascii=False))
+    from headway.files import finite
 
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(finite(value), ensure_ascii=False))
 
 
 def name_of_part(data: "DataConfig", part: str) -> str:

@@ -4,7 +4,7 @@ import json as json_lines
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,6 +100,8 @@ def score_translator(
     from headway.training.setup import pairs_of, score_on
 
     facts: dict[str, Any] = {"model": name, "n_params": model.n_params, "num_beams": how.num_beams}
+    if how.channel is not None:
+        facts["weights"] = str(how.channel.weights)
     if text is not None:
         if not files.references:
             raise typer.BadParameter("what is right? give --references FILE", param_hint="--references")
@@ -126,7 +128,8 @@ def score_translator(
     found = how.of(model, sources)
     facts["seconds"] = time.monotonic() - started
     if files.against is not None and other is None:
-        other = how.of(headway.load(files.against, device=how.device, dtype=how.dtype), sources)
+        plain = replace(how, channel=None)  # what is compared with is not reranked: it may be the same model
+        other = plain.of(headway.load(files.against, device=how.device, dtype=how.dtype), sources)
     _report(facts, found, references, other, files, json=json)
 
 
@@ -164,7 +167,7 @@ def _report(
             "comparison": [asdict(row) for row in compared],
         })  # fmt: skip
         return
-    for label in ("model", "hypotheses", "text", "nats_per_target"):
+    for label in ("model", "hypotheses", "text", "weights", "nats_per_target"):
         if label in facts:
             value = facts[label]
             print(f"{label.replace('_', ' '):<16}{f'{value:.4f}' if isinstance(value, float) else value}")

@@ -89,7 +89,7 @@ def translate(
         _check_direction(model, source)
 
     import headway
-    from headway.files import write_text
+    from headway.files import finite, write_text
     from headway.nn.linear import PackedWeights
     from headway.reading import translator
     from headway.translation import align as align_words
@@ -147,7 +147,7 @@ def translate(
         words = {row: align_words(loaded, given[row], t.text, truncate=truncate) for row, t in found.items() if t.text}
     documents = [_document(given[row], found[row], words.get(row)) for row in range(len(given))]
     if out is not None:
-        lines = [json_lines.dumps(d, ensure_ascii=False) if json else _line(d, n_best) for d in documents]
+        lines = [json_lines.dumps(finite(d), ensure_ascii=False) if json else _line(d, n_best) for d in documents]
         write_text(out, "".join(f"{line}\n" for line in lines))
         print(f"{len(given):,} line{'s' * (len(given) != 1)} in {seconds:.1f} s: {out}", file=sys.stderr)
     elif json:

@@ -8,6 +8,7 @@ read back from there, so that a run that was trained before can take part too.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
@@ -22,6 +23,7 @@ from headway.config import (
     FAMILIES,
     DataConfig,
     ModelConfig,
+    NGramConfig,
     Recipe,
     TokenizerConfig,
     load_recipe,
@@ -29,15 +31,16 @@ from headway.config import (
 )
 from headway.config.recipes import apply_setting
 from headway.costs import flops_per_token
+from headway.data.formats import format_of
 from headway.data.splits import located, read_part, sources_of
 from headway.data.tasks import is_task
 from headway.errors import CheckpointError, ConfigError, DataError, suggest
-from headway.files import free_name, write_text
+from headway.files import finite, free_name, write_text
 from headway.models import load
 from headway.tokenizers import Tokenizer
 from headway.training import Progress, train
 from headway.training.checkpoint import Run
-from headway.training.setup import part_pairs, prepare_tokenizer
+from headway.training.setup import objective_of, part_pairs, prepare_tokenizer
 
 DEFAULT_PARAMS, DEFAULT_SECONDS = 1_000_000, 60.0
 CONTEXTS = {"text": 128, "pairs": 512}
@@ -158,29 +161,34 @@ def compare(
     plan = _plan(data, general)
     kind = _kind(plan.data)
     entrants = _entrants(names, TEXT if kind == "text" else PAIRS)
-    for name in special:
-        if name not in entrants:
-            raise ConfigError(f"{name}:{special[name][0]} is for a contestant, and there is none of that name.")
-    window, budget = context or CONTEXTS[kind], Budget(params, tokens, seconds)
+    for name, entrant in entrants.items():
+        _check_entrant(name, entrant, kind)
+    _check_settings(general, special, entrants)
+    window, budget = _window(context, kind, entrants), Budget(params, tokens, seconds)
     judge = _judge(plan, kind, window, longer, limit, num_beams)
     place = Path(out) if out is not None else free_name(Path("runs") / "compare")
     if place.exists() and any(place.iterdir()) and not resume:
         raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
-    asked = {"data": data, **asdict(budget), "context": window, "settings": list(settings)}
-    _check_same(place, asked)
-    tokenizer = _tokenizer(plan, kind, place, say)
+    asked = {"data": data, **asdict(budget), "context": window, "settings": general, "of one": special}
+    _check_same(place, asked, entrants)
+    tokenizer = _tokenizer(plan, kind, place, is_asked=any(setting.startswith("tokenizer.") for setting in general))
+    say(f"tokenizer   {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
     rules = Rules(plan, kind, window, budget, tokenizer, place)
     recipes = {
         name: rules.recipe(entrant, general, special.get(name, []))
         for name, entrant in entrants.items()
         if not isinstance(entrant, Path)
     }
+    _write_plan(place, asked, tokenizer)  # all that could be wrong with it has been found by now
     for number, (name, recipe) in enumerate(recipes.items(), 1):
         if _is_done(place / name):
             say(f"done        {name}, before")
             continue
         say(f"\n{name}, {number} of {len(recipes)}")
-        if train(recipe, out=place / name, resume=resume, say=say, report=report).interrupted:
+        if isinstance(recipe.model, NGramConfig):  # counted in one go, and from the beginning where that was cut short
+            shutil.rmtree(place / name, ignore_errors=True)
+        again = resume and not isinstance(recipe.model, NGramConfig)
+        if train(recipe, out=place / name, resume=again, say=say, report=report).interrupted:
             return None
     prompt = judge.prompt if prompt is None else prompt
     rows = []
@@ -202,7 +210,7 @@ def compare(
         prompt=prompt,
         path=str(place),
     )
-    write_text(place / "compare.json", json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_text(place / "compare.json", json.dumps(finite(found.to_dict()), indent=1, ensure_ascii=False) + "\n")
     return found
 
 
@@ -229,7 +237,39 @@ def _plan(data: str, settings: Sequence[str]) -> Recipe:
         if not setting.startswith("model."):
             apply_setting(table, setting)
     plan = recipe_from_table(table)
-    return plan.replace(data=located(plan.data))
+    found = plan.data
+    if format_of(found.path) in ("csv", "tsv") and found.pairs is found.text is found.label is None:
+        found = found.replace(pairs="1,2")  # what else would they be
+    return plan.replace(data=located(found))
+
+
+def _check_settings(
+    general: Sequence[str], special: Mapping[str, Sequence[str]], entrants: Mapping[str, "Entrant"]
+) -> None:
+    """A setting that would change nothing, or that would be unfair, is refused."""
+    instead = {"data.path": "--data", "train.steps": "--tokens", "train.max_seconds": "--seconds"}
+    for setting in [*general, *(own for some in special.values() for own in some)]:
+        key = setting.partition("=")[0].strip()
+        if key in instead:
+            raise ConfigError(f"{setting}: that is the same for all, and asked for by {instead[key]}")
+    known = {name: _fields(entrant) for name, entrant in entrants.items() if not isinstance(entrant, Path)}
+    for setting in general:
+        section, _, key = setting.partition("=")[0].strip().partition(".")
+        if section == "model" and not any(key in fields for fields in known.values()):
+            names = sorted(set().union(*known.values()))
+            raise ConfigError(f"{setting}: no contestant has such a setting.{suggest(key, names)}")
+    for name, some in special.items():
+        if name not in known:
+            near = suggest(name, known, otherwise=f" There are: {', '.join(known)}")
+            raise ConfigError(f"{name}:{some[0]} is for a contestant that is trained, and {name!r} is none.{near}")
+        for setting in some:
+            if not setting.startswith(("model.", "train.", "eval.")):
+                raise ConfigError(f"{name}:{setting}: data and tokenizer are the same for all; of one: model., train.")
+
+
+def _fields(entrant: "Contestant | Recipe") -> tuple[str, ...]:
+    kind = FAMILIES[entrant.family] if isinstance(entrant, Contestant) else type(entrant.model)
+    return kind.__struct_fields__
 
 
 def _kind(data: DataConfig) -> str:
@@ -247,32 +287,47 @@ def _judge(plan: Recipe, kind: str, window: int, longer: str | None, limit: int,
     return TextJudge(plan, window)
 
 
-def _check_same(place: Path, asked: dict[str, Any]) -> None:
-    """What is gone on with must be what was begun."""
-    file = place / "plan.json"
-    if not file.is_file():
-        place.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps(asked, indent=1) + "\n")
+def _window(asked: int | None, kind: str, entrants: Mapping[str, "Entrant"]) -> int:
+    """Tokens that all are scored in windows of: no more than any was made for."""
+    window = asked or CONTEXTS[kind]
+    for name, entrant in entrants.items():
+        own = None if isinstance(entrant, Contestant) else getattr(_recipe_of(entrant).model, "context", None)
+        if own is not None and own < window and kind == "text":
+            if asked is not None:
+                raise ConfigError(f"{name} has a context of {own}, and windows are of {asked}: --context {own}")
+            window = own
+    return window
+
+
+def _check_same(place: Path, asked: Mapping[str, Any], entrants: Mapping[str, "Entrant"]) -> None:
+    """What is gone on with must be what was begun; of those that are not done, their own settings may change."""
+    if not (place / "plan.json").is_file():
         return
-    begun = json.loads(file.read_text(encoding="utf-8"))
-    for name, value in asked.items():
-        if begun.get(name) != value:
-            raise ConfigError(
-                f"{place} was begun with {name}={begun.get(name)}, not {value}: the same again, or --out NEW"
-            )
+    begun = json.loads((place / "plan.json").read_text(encoding="utf-8"))
+    shared = [(name, begun.get(name), value) for name, value in asked.items() if name != "of one"]
+    own = [
+        (f"settings of {name}", begun["of one"].get(name), asked["of one"].get(name))
+        for name in entrants
+        if _is_done(place / name)
+    ]
+    for name, before, now in [*shared, *own]:
+        if before != now:
+            raise ConfigError(f"{place} was begun with {name}={before}, not {now}: the same again, or another --out")
 
 
-def _tokenizer(plan: Recipe, kind: str, place: Path, say: Say) -> Tokenizer:
-    """One for all, made from the training part, and kept: a comparison that is gone on with has the same."""
+def _write_plan(place: Path, asked: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(place / "plan.json", json.dumps(asked, indent=1) + "\n")
+    if not (place / "tokenizer").exists():
+        tokenizer.save(place / "tokenizer")
+
+
+def _tokenizer(plan: Recipe, kind: str, place: Path, *, is_asked: bool) -> Tokenizer:
+    """One for all, made from the training part; a comparison that is gone on with has the same."""
     if (place / "tokenizer" / "tokenizer.json").is_file():
         return prepare_tokenizer(TokenizerConfig(path=str(place / "tokenizer")), [])
-    config = plan.tokenizer
-    if config == TokenizerConfig():
-        config = TOKENIZERS["task" if is_task(plan.data.path) else kind]
-    tokenizer = prepare_tokenizer(config, _training_texts(plan, kind))
-    tokenizer.save(place / "tokenizer")
-    say(f"tokenizer   {config.path or config.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
-    return tokenizer
+    config = plan.tokenizer if is_asked else TOKENIZERS["task" if is_task(plan.data.path) else kind]
+    return prepare_tokenizer(config, _training_texts(plan, kind))
 
 
 def _training_texts(plan: Recipe, kind: str) -> Iterator[str]:
@@ -316,6 +371,21 @@ def _entrant(name: str, timeline: Mapping[str, Contestant]) -> Entrant:
         raise ConfigError(f"no contestant, recipe, TOML file or run {name!r}.{near}") from None
 
 
+def _recipe_of(entrant: Recipe | Path) -> Recipe:
+    return load_recipe(entrant) if isinstance(entrant, Path) else entrant
+
+
+def _check_entrant(name: str, entrant: Entrant, kind: str) -> None:
+    """Say before anyone is trained that someone cannot take part."""
+    if isinstance(entrant, Contestant):
+        return
+    objective = objective_of(_recipe_of(entrant))
+    if objective != {"text": "causal", "pairs": "pairs"}[kind]:
+        raise ConfigError(f"{name} learns {objective!r}, which is not what is asked of {kind}: leave it out")
+    if isinstance(entrant, Path) and not _is_done(entrant):
+        raise DataError(f"{entrant} has not been trained to its end; go on with it: headway train {entrant} --resume")
+
+
 @dataclass(frozen=True)
 class Rules:
     """What is the same for all who take part."""
@@ -329,33 +399,35 @@ class Rules:
 
     def recipe(self, entrant: Contestant | Recipe, general: Sequence[str], special: Sequence[str]) -> Recipe:
         """What a contestant is trained by: its own model and rates, and for the rest what all have."""
-        is_text = self.kind == "text"
+        is_text, fields = self.kind == "text", _fields(entrant)
+        settings: dict[str, Any] = {"model": {}, "train": {}, "eval": {}}
+        for setting in [*general, *special]:
+            section, _, key = setting.partition("=")[0].strip().partition(".")
+            if section in ("train", "eval") or (section == "model" and (key in fields or setting in special)):
+                apply_setting(settings, setting)
         if isinstance(entrant, Contestant):
-            model = self._sized(entrant)
+            model = self._sized(entrant, settings["model"])
             learning = {**LEARNING, "batch_size": 8 if is_text else 64, **entrant.train}
         else:
-            model, learning = entrant.model, _table(entrant.train)
-        table: dict[str, Any] = {
-            "model": {"family": type(model).__struct_config__.tag, **_table(model)},
-            "tokenizer": {"path": str((self.place / "tokenizer").absolute())},
-            "data": _table(self.plan.data),
-            "train": {**learning, "save_every": 0, "keep": 1},
-            "eval": {"times": LOOKS, "batch_size": 16 if is_text else 128},
-        }
+            model, learning = entrant.model, {**_table(entrant.train), "average": 0}
+        train_table = {**learning, "save_every": 0, "keep": 1}
+        eval_table = {"times": LOOKS, "batch_size": 16 if is_text else 128}
         if is_text:
-            table["train"].setdefault("window", self.window)
-            table["eval"]["context"] = self.window
-        for setting in general:
-            section, _, key = setting.partition("=")[0].strip().partition(".")
-            if section not in ("data", "tokenizer") and (section != "model" or key in model.__struct_fields__):
-                apply_setting(table, setting)
-        for setting in special:
-            apply_setting(table, setting)
-        return self._within_budget(recipe_from_table(table))
+            train_table.setdefault("window", self.window)
+            eval_table["context"] = self.window
+        tokenizer = {"path": str((self.place / "tokenizer").absolute()), "dropout": self.plan.tokenizer.dropout}
+        recipe = recipe_from_table({
+            "model": {"family": type(model).__struct_config__.tag, **_table(model), **settings["model"]},
+            "tokenizer": tokenizer,
+            "data": _table(self.plan.data),
+            "train": {**train_table, **settings["train"]},
+            "eval": {**eval_table, **settings["eval"]},
+        })  # fmt: skip
+        return self._within_budget(recipe)
 
-    def _sized(self, contestant: Contestant) -> ModelConfig:
-        given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size}
-        if "context" in FAMILIES[contestant.family].__struct_fields__:
+    def _sized(self, contestant: Contestant, settings: Mapping[str, Any]) -> ModelConfig:
+        given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size, **settings}
+        if "context" in _fields(contestant):
             given["context"] = self.window
         return fitted(contestant, self.budget.params or DEFAULT_PARAMS, **given)
 
@@ -363,15 +435,23 @@ class Rules:
         config, tokens = recipe.train, self.budget.tokens
         if tokens is None:
             return recipe.replace(train=config.replace(steps=FOREVER, max_seconds=self.budget.clock))
-        steps = max(1, round(tokens / (config.batch_size * self._targets_per_row(recipe))))
+        steps = max(1, round(tokens / self._targets_per_step(recipe)))
         warmup = min(config.warmup_steps, steps // 10)
         return recipe.replace(train=config.replace(steps=steps, warmup_steps=warmup, max_seconds=None))
 
-    def _targets_per_row(self, recipe: Recipe) -> float:
-        if recipe.train.window is not None:
-            return recipe.train.window
-        some = [len(self.tokenizer.encode(pair.target)) + 1 for pair in islice(part_pairs(recipe, "train"), 1000)]
-        return sum(some) / max(len(some), 1)
+    def _targets_per_step(self, recipe: Recipe) -> float:
+        config = recipe.train
+        if self.kind == "text":
+            return config.batch_size * (config.window or self.window)
+        some = list(islice(part_pairs(recipe, "train"), 1000))
+        sources, targets = (
+            self.tokenizer.encode_batch([getattr(pair, side) for pair in some]) for side in ("source", "target")
+        )
+        n_targets = sum(map(len, targets)) / len(some) + 1
+        if config.max_tokens is None:
+            return config.batch_size * n_targets
+        longest = sum(max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)) / len(some)
+        return config.max_tokens / longest * n_targets  # rows are filled up by the longer side
 
 
 def _table(config: Any) -> dict[str, Any]:
@@ -388,12 +468,10 @@ def _is_done(run: Path) -> bool:
 
 def _row(name: str, run: Path, entrant: Entrant, judge: Judge, prompt: str, n_tokens: int) -> Row:
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
-    end = next((record for record in reversed(log) if record.get("event") == "end"), None)
-    if end is None:
-        raise DataError(f"{run} has not been trained to its end; go on with it: headway train {run} --resume")
-    window = recipe.train.window or int(getattr(recipe.model, "context", 0))
+    begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
     learned, steps = int(end["train_tokens"]), int(end["step"])
-    per_token = flops_per_token(model.config, window)
+    window = recipe.train.window or int(getattr(recipe.model, "context", 0))
+    per_token = begin.get("flops_per_token") or flops_per_token(model.config, window)
     points = []
     if not isinstance(entrant, Path):
         for record in log:

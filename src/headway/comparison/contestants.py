@@ -123,8 +123,8 @@ def fitted(contestant: Contestant, n_params: int, **given: Any) -> ModelConfig:
     def size(width: int) -> int:
         return create(config(width), device="meta").n_params
 
-    if not contestant.is_open:
-        return config(STEP)
+    if not contestant.is_open or "d_model" in given:
+        return config(given.get("d_model", STEP))
     least = size(STEP)
     if least > 2 * n_params:
         raise ConfigError(

@@ -72,8 +72,12 @@ class TextJudge:
 
     def sample(self, model: Model, prompt: str, n_tokens: int) -> str:
         assert model.tokenizer is not None
-        room = int(getattr(model.config, "context", 2**31)) - len(model.tokenizer.encode(prompt)) - 1
-        most = min(n_tokens, max(room, 1))
+        ids, context = model.tokenizer.encode(prompt), int(getattr(model.config, "context", 2**31))
+        if len(ids) > context // 2:  # leave room to write
+            prompt = model.tokenizer.decode(ids[: context // 2])
+        most = min(n_tokens, context - len(model.tokenizer.encode(prompt)) - 1)
+        if most < 1:
+            return ""
         written = generate(language_model(model), prompt, max_new_tokens=most, temperature=0.8, seed=1)
         return prompt + "".join(token.text for token in written)
 
@@ -92,7 +96,8 @@ class PairsJudge:
         self.size = f"{len(pairs):,} pairs"
         self.n_ordinary = len(pairs)
         if longer is not None:
-            pairs += _pairs_of(longer, limit)
+            learned = {pair.source for pair in part_pairs(plan, "train")}
+            pairs += _pairs_of(longer, limit, without=learned)
         self.pairs = pairs
         self.is_exact = all(is_task(source.name) for source, _ in sources_of(plan.data).values())
         self.metric = "exact_match" if self.is_exact else "bleu"
@@ -131,14 +136,16 @@ class PairsJudge:
         return ""
 
 
-def _pairs_of(path: str, limit: int) -> list[Pair]:
+def _pairs_of(path: str, limit: int, *, without: set[str]) -> list[Pair]:
+    """The first of a source, but for those whose source was learned from."""
     source = open_source(path)
     if source.kind != "pairs":
         raise DataError(f"{path} holds {source.kind}, and not pairs to score")
     found: list[Pair] = []
     for record in source.records():
         assert isinstance(record, Pair)
-        found.append(record)
+        if record.source not in without:
+            found.append(record)
         if len(found) == limit:
             break
     return found

@@ -39,7 +39,7 @@ def draw(found: Comparison, file: str | Path) -> Path:
         lines = [
             Line(
                 _named(row),
-                [point.flops for point in row.curve if point.flops],
+                [point.flops for point in row.curve] or [row.flops] * bool(row.flops),
                 [point.score for point in row.curve] or [row.scores["bits_per_byte"]],
             )
             for row in found.rows

@@ -185,7 +185,7 @@ class EvalConfig(Config, frozen=True, kw_only=True):
         if self.every and self.times:
             raise ConfigError(f"eval.every={self.every} steps, or eval.times={self.times} in all: one of the two")
         if self.patience and not self.every and not self.times:
-            raise ConfigError(f"eval.patience={self.patience} counts evaluations: set eval.every, in steps")
+            raise ConfigError(f"eval.patience={self.patience} counts evaluations: set eval.every or eval.times")
 
 
 class ResultConfig(Config, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ et al. 2019, both have a say beside the direct model that proposed the candidate
 |x| and |y| are in tokens. The last term lets tuned weights undo a liking for short or long sentences.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
@@ -30,7 +31,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Weights:
-    """How much each has to say. All but `direct` at 0 is beam search's own order."""
+    """How much each has to say. All but `direct` at 0 is the order of beam search with a length penalty of 1."""
 
     direct: float = 1.0
     channel: float = 0.5
@@ -53,7 +54,7 @@ class Weights:
         found: dict[str, float] = {}
         names = [field.name for field in fields(cls)]
         for part in filter(None, (part.strip() for part in text.split(","))):
-            name, _, value = part.partition("=")
+            name, _, value = (piece.strip() for piece in part.partition("="))
             if name not in names:
                 raise ConfigError(
                     f"weights: no term {name!r}." + suggest(name, names, otherwise=f" There are: {', '.join(names)}")
@@ -61,7 +62,9 @@ class Weights:
             try:
                 found[name] = float(value)
             except ValueError:
-                raise ConfigError(f"weights: {part!r} is not of the form {name}=0.5") from None
+                found[name] = math.nan
+            if not math.isfinite(found[name]):
+                raise ConfigError(f"weights: {part!r} is not of the form {name}=0.5")
         return cls(**found)
 
 

@@ -12,7 +12,6 @@ was written.
 """
 
 import json
-import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import CheckpointError
-from headway.files import locked, verify, write_text
+from headway.files import finite, locked, verify, write_text
 
 
 class Run:
@@ -65,7 +64,7 @@ class Run:
 
     def log(self, **record: Any) -> None:
         with open(self.log_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(_finite(record)) + "\n")
+            file.write(json.dumps(finite(record)) + "\n")
 
     def read_log(self) -> list[dict[str, Any]]:
         """Every whole line; a process that was killed may have left half of one."""
@@ -136,11 +135,6 @@ class Run:
         for step in steps if keep else ():
             if step not in kept:
                 shutil.rmtree(self.at(step))
-
-
-def _finite(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity."""
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in record.items()}
 
 
 def _set_aside(folder: Path) -> Path:

@@ -147,6 +147,8 @@ class Trainer:
             self._check_data()
             self.state.restore(self.run.at(step))
             if self._is_complete():
+                if not any(record.get("event") == "end" for record in self.run.read_log()):
+                    self._log_end("end")  # whoever ended it had no time to
                 self.say(f"complete    {step:,} of {self.config.steps:,} steps; to go on, set more train.steps")
                 return self._result()
             self.say(f"resuming    after step {step:,}, from {self.run.at(step)}")
@@ -186,6 +188,7 @@ class Trainer:
             "seed": self.config.seed,
             "objective": self.task.objective,
             "n_params": self.model.n_params,
+            "flops_per_token": self.flops,
             "corpus_tokens": sum(len(corpus.train) for corpus, _ in self.task.prepared),
             "data": self.task.fingerprints,
             "bytes_per_token": self.task.bytes_per_target,
@@ -212,10 +215,14 @@ class Trainer:
         self.save()
         if self.config.average and not is_stopped:
             self._average()
+        self._log_end("interrupted" if is_stopped else "end")
+        return self._result(is_stopped)
+
+    def _log_end(self, event: str) -> None:
+        position = self.state.position
         facts = {"seconds": position.seconds, "train_tokens": position.n_tokens, "best_step": position.best_step}
         facts |= {key: value for key, value in position.score.items() if key != "merit"}
-        self._log(event="interrupted" if is_stopped else "end", step=position.step, **facts)
-        return self._result(is_stopped)
+        self._log(event=event, step=position.step, **facts)
 
     def _result(self, is_stopped: bool = False) -> Result:
         """With the model as it is on disk: averaged, and whole where this rank has a share of it."""

@@ -40,12 +40,13 @@ def causal(
 
 def _restrained(hidden: Tensor, restraint: tuple[float, float]) -> Tensor | float:
     """α Σ h² + β Σ (h_t − h_{t−1})² over all tokens, the mean over units: vectors stay small and change slowly
-    (Merity et al. 2017)."""
+    (Merity et al. 2017, who take the change before dropout; here both are of what is left after it)."""
     activity, slowness = restraint
-    if not activity and not slowness:
-        return 0.0
     h, n = hidden.float(), hidden.shape[0] * hidden.shape[1]
-    return n * (activity * h.square().mean() + slowness * (h[:, 1:] - h[:, :-1]).square().mean())
+    paid: Tensor | float = activity * h.square().mean() if activity else 0.0
+    if slowness and hidden.shape[1] > 1:
+        paid = paid + slowness * (h[:, 1:] - h[:, :-1]).square().mean()
+    return n * paid
 
 
 def _read_on(model: RNN, batch: CausalBatch) -> Tensor:
