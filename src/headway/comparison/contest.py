@@ -54,6 +54,7 @@ LOOKS = 8  # points of a curve
 FOREVER = 10**9  # steps, of a run that ends by the clock
 
 Say = Callable[[str], None]
+Report = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def compare(
     out: str | Path | None = None,
     resume: bool = False,
     say: Say = lambda line: None,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Report = lambda progress: None,
 ) -> Comparison | None:
     """Train and score several models on the same data; None if someone stopped it.
 
@@ -180,16 +181,8 @@ def compare(
         if not isinstance(entrant, Path)
     }
     _write_plan(place, asked, tokenizer)  # all that could be wrong with it has been found by now
-    for number, (name, recipe) in enumerate(recipes.items(), 1):
-        if _is_done(place / name):
-            say(f"done        {name}, before")
-            continue
-        say(f"\n{name}, {number} of {len(recipes)}")
-        if isinstance(recipe.model, NGramConfig):  # counted in one go, and from the beginning where that was cut short
-            shutil.rmtree(place / name, ignore_errors=True)
-        again = resume and not isinstance(recipe.model, NGramConfig)
-        if train(recipe, out=place / name, resume=again, say=say, report=report).interrupted:
-            return None
+    if not _train_all(recipes, place, resume, say, report):
+        return None
     prompt = judge.prompt if prompt is None else prompt
     rows = []
     for name, entrant in entrants.items():
@@ -212,6 +205,21 @@ def compare(
     )
     write_text(place / "compare.json", json.dumps(finite(found.to_dict()), indent=1, ensure_ascii=False) + "\n")
     return found
+
+
+def _train_all(recipes: Mapping[str, Recipe], place: Path, resume: bool, say: Say, report: Report) -> bool:
+    """One after the other, but for those that are done; False if someone asked to stop."""
+    for number, (name, recipe) in enumerate(recipes.items(), 1):
+        if _is_done(place / name):
+            say(f"done        {name}, before")
+            continue
+        say(f"\n{name}, {number} of {len(recipes)}")
+        counts = isinstance(recipe.model, NGramConfig)
+        if counts:  # in one go, and from the beginning where that was cut short
+            shutil.rmtree(place / name, ignore_errors=True)
+        if train(recipe, out=place / name, resume=resume and not counts, say=say, report=report).interrupted:
+            return False
+    return True
 
 
 # ── what all share ────────────────────────────────────────────────────────────────────────────────────────────────
