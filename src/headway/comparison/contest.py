@@ -11,18 +11,16 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from headway.comparison.contestants import PAIRS, TEXT, Contestant, fitted
+from headway.comparison.contestants import PAIRS, TEXT, Contestant
+from headway.comparison.entrants import Entrant, check_entrant, check_settings, find_entrants, is_done, window_for
 from headway.comparison.judging import Judge, Length, PairsJudge, TextJudge
+from headway.comparison.rules import Budget, Rules
 from headway.config import (
-    FAMILIES,
     DataConfig,
-    ModelConfig,
     NGramConfig,
     Recipe,
     TokenizerConfig,
@@ -34,53 +32,22 @@ from headway.costs import flops_per_token
 from headway.data.formats import format_of
 from headway.data.splits import located, read_part, sources_of
 from headway.data.tasks import is_task
-from headway.errors import CheckpointError, ConfigError, DataError, suggest
+from headway.errors import CheckpointError, ConfigError
 from headway.files import finite, free_name, write_text
 from headway.models import load
 from headway.tokenizers import Tokenizer
 from headway.training import Progress, train
 from headway.training.checkpoint import Run
-from headway.training.setup import objective_of, part_pairs, prepare_tokenizer
+from headway.training.setup import part_pairs, prepare_tokenizer
 
-DEFAULT_PARAMS, DEFAULT_SECONDS = 1_000_000, 60.0
-CONTEXTS = {"text": 128, "pairs": 512}
 TOKENIZERS = {
     "text": TokenizerConfig(kind="bpe", vocab_size=2000),
     "pairs": TokenizerConfig(kind="bpe", vocab_size=8000),
     "task": TokenizerConfig(kind="char"),
 }
-LEARNING = {"beta2": 0.98, "weight_decay": 0.01, "warmup_steps": 30}  # of contestants that say nothing else
-LOOKS = 8  # points of a curve
-FOREVER = 10**9  # steps, of a run that ends by the clock
 
 Say = Callable[[str], None]
 Report = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What all have alike: a size, and tokens or seconds."""
-
-    params: int | None = None  # None: a million, or the size that a recipe has
-    tokens: int | None = None
-    seconds: float | None = None  # None, without tokens either: a minute
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name}={value} is no budget: a number above 0")
-        if self.tokens is not None and self.seconds is not None:
-            raise ConfigError(f"tokens={self.tokens:,}, seconds={self.seconds:g}: one of the two")
-
-    @property
-    def clock(self) -> float | None:
-        """Seconds, where time is what counts."""
-        return (self.seconds or DEFAULT_SECONDS) if self.tokens is None else None
-
-    @property
-    def summary(self) -> str:
-        each = f"{self.clock:g} seconds" if self.tokens is None else f"{self.tokens:,} tokens"
-        return f"about {self.params or DEFAULT_PARAMS:,} parameters, {each} each"
 
 
 @dataclass(frozen=True)
@@ -161,11 +128,11 @@ def compare(
     general, special = _settings(settings)
     plan = _plan(data, general)
     kind = _kind(plan.data)
-    entrants = _entrants(names, TEXT if kind == "text" else PAIRS)
+    entrants = find_entrants(names, TEXT if kind == "text" else PAIRS)
     for name, entrant in entrants.items():
-        _check_entrant(name, entrant, kind)
-    _check_settings(general, special, entrants)
-    window, budget = _window(context, kind, entrants), Budget(params, tokens, seconds)
+        check_entrant(name, entrant, kind)
+    check_settings(general, special, entrants)
+    window, budget = window_for(context, kind, entrants), Budget(params, tokens, seconds)
     judge = _judge(plan, kind, window, longer, limit, num_beams)
     place = Path(out) if out is not None else free_name(Path("runs") / "compare")
     if place.exists() and any(place.iterdir()) and not resume:
@@ -210,7 +177,7 @@ def compare(
 def _train_all(recipes: Mapping[str, Recipe], place: Path, resume: bool, say: Say, report: Report) -> bool:
     """One after the other, but for those that are done; False if someone asked to stop."""
     for number, (name, recipe) in enumerate(recipes.items(), 1):
-        if _is_done(place / name):
+        if is_done(place / name):
             say(f"done        {name}, before")
             continue
         say(f"\n{name}, {number} of {len(recipes)}")
@@ -251,35 +218,6 @@ def _plan(data: str, settings: Sequence[str]) -> Recipe:
     return plan.replace(data=located(found))
 
 
-def _check_settings(
-    general: Sequence[str], special: Mapping[str, Sequence[str]], entrants: Mapping[str, "Entrant"]
-) -> None:
-    """A setting that would change nothing, or that would be unfair, is refused."""
-    instead = {"data.path": "--data", "train.steps": "--tokens", "train.max_seconds": "--seconds"}
-    for setting in [*general, *(own for some in special.values() for own in some)]:
-        key = setting.partition("=")[0].strip()
-        if key in instead:
-            raise ConfigError(f"{setting}: that is the same for all, and asked for by {instead[key]}")
-    known = {name: _fields(entrant) for name, entrant in entrants.items() if not isinstance(entrant, Path)}
-    for setting in general:
-        section, _, key = setting.partition("=")[0].strip().partition(".")
-        if section == "model" and not any(key in fields for fields in known.values()):
-            names = sorted(set().union(*known.values()))
-            raise ConfigError(f"{setting}: no contestant has such a setting.{suggest(key, names)}")
-    for name, some in special.items():
-        if name not in known:
-            near = suggest(name, known, otherwise=f" There are: {', '.join(known)}")
-            raise ConfigError(f"{name}:{some[0]} is for a contestant that is trained, and {name!r} is none.{near}")
-        for setting in some:
-            if not setting.startswith(("model.", "train.", "eval.")):
-                raise ConfigError(f"{name}:{setting}: data and tokenizer are the same for all; of one: model., train.")
-
-
-def _fields(entrant: "Contestant | Recipe") -> tuple[str, ...]:
-    kind = FAMILIES[entrant.family] if isinstance(entrant, Contestant) else type(entrant.model)
-    return kind.__struct_fields__
-
-
 def _kind(data: DataConfig) -> str:
     kinds = {source.kind for source, _ in sources_of(data).values()}
     if kinds not in ({"text"}, {"pairs"}):
@@ -295,19 +233,7 @@ def _judge(plan: Recipe, kind: str, window: int, longer: str | None, limit: int,
     return TextJudge(plan, window)
 
 
-def _window(asked: int | None, kind: str, entrants: Mapping[str, "Entrant"]) -> int:
-    """Tokens that all are scored in windows of: no more than any was made for."""
-    window = asked or CONTEXTS[kind]
-    for name, entrant in entrants.items():
-        own = None if isinstance(entrant, Contestant) else getattr(_recipe_of(entrant).model, "context", None)
-        if own is not None and own < window and kind == "text":
-            if asked is not None:
-                raise ConfigError(f"{name} has a context of {own}, and windows are of {asked}: --context {own}")
-            window = own
-    return window
-
-
-def _check_same(place: Path, asked: Mapping[str, Any], entrants: Mapping[str, "Entrant"]) -> None:
+def _check_same(place: Path, asked: Mapping[str, Any], entrants: Mapping[str, Entrant]) -> None:
     """What is gone on with must be what was begun; of those that are not done, their own settings may change."""
     if not (place / "plan.json").is_file():
         return
@@ -316,7 +242,7 @@ def _check_same(place: Path, asked: Mapping[str, Any], entrants: Mapping[str, "E
     own = [
         (f"settings of {name}", begun["of one"].get(name), asked["of one"].get(name))
         for name in entrants
-        if _is_done(place / name)
+        if is_done(place / name)
     ]
     for name, before, now in [*shared, *own]:
         if before != now:
@@ -344,134 +270,7 @@ def _training_texts(plan: Recipe, kind: str) -> Iterator[str]:
     return chain.from_iterable((pair.source, pair.target) for pair in part_pairs(plan, "train"))
 
 
-# ── who takes part, and how ───────────────────────────────────────────────────────────────────────────────────────
-
-Entrant = Contestant | Recipe | Path
-
-
-def _entrants(names: Sequence[str], timeline: Mapping[str, Contestant]) -> dict[str, Entrant]:
-    names = list(names) or list(timeline)
-    found = {_folder(name): _entrant(name, timeline) for name in names}
-    if len(found) < len(names):
-        raise ConfigError(f"{', '.join(names)}: two have one name; each takes part once")
-    return found
-
-
-def _folder(name: str) -> str:
-    return Path(name).stem if name.endswith(".toml") else Path(name).name
-
-
-def _entrant(name: str, timeline: Mapping[str, Contestant]) -> Entrant:
-    """A contestant by name, a run that was trained before, or a recipe."""
-    if name in timeline:
-        return timeline[name]
-    if (Path(name) / "recipe.toml").is_file() and Run(name).steps():
-        return Path(name)
-    if name in TEXT or name in PAIRS:
-        mine, this = ("pairs", "text") if timeline is TEXT else ("text", "pairs")
-        raise ConfigError(f"{name} learns from {mine}, and this is {this}; for it there are {', '.join(timeline)}")
-    try:
-        return load_recipe(name)
-    except ConfigError as error:
-        if not str(error).startswith("no recipe"):
-            raise
-        near = suggest(name, timeline, otherwise=f" Contestants: {', '.join(timeline)}")
-        raise ConfigError(f"no contestant, recipe, TOML file or run {name!r}.{near}") from None
-
-
-def _recipe_of(entrant: Recipe | Path) -> Recipe:
-    return load_recipe(entrant) if isinstance(entrant, Path) else entrant
-
-
-def _check_entrant(name: str, entrant: Entrant, kind: str) -> None:
-    """Say before anyone is trained that someone cannot take part."""
-    if isinstance(entrant, Contestant):
-        return
-    objective = objective_of(_recipe_of(entrant))
-    if objective != {"text": "causal", "pairs": "pairs"}[kind]:
-        raise ConfigError(f"{name} learns {objective!r}, which is not what is asked of {kind}: leave it out")
-    if isinstance(entrant, Path) and not _is_done(entrant):
-        raise DataError(f"{entrant} has not been trained to its end; go on with it: headway train {entrant} --resume")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What is the same for all who take part."""
-
-    plan: Recipe
-    kind: str
-    window: int
-    budget: Budget
-    tokenizer: Tokenizer
-    place: Path
-
-    def recipe(self, entrant: Contestant | Recipe, general: Sequence[str], special: Sequence[str]) -> Recipe:
-        """What a contestant is trained by: its own model and rates, and for the rest what all have."""
-        is_text, fields = self.kind == "text", _fields(entrant)
-        settings: dict[str, Any] = {"model": {}, "train": {}, "eval": {}}
-        for setting in [*general, *special]:
-            section, _, key = setting.partition("=")[0].strip().partition(".")
-            if section in ("train", "eval") or (section == "model" and (key in fields or setting in special)):
-                apply_setting(settings, setting)
-        if isinstance(entrant, Contestant):
-            model = self._sized(entrant, settings["model"])
-            learning = {**LEARNING, "batch_size": 8 if is_text else 64, **entrant.train}
-        else:
-            model, learning = entrant.model, {**_table(entrant.train), "average": 0}
-        train_table = {**learning, "save_every": 0, "keep": 1}
-        eval_table = {"times": LOOKS, "batch_size": 16 if is_text else 128}
-        if is_text:
-            train_table.setdefault("window", self.window)
-            eval_table["context"] = self.window
-        tokenizer = {"path": str((self.place / "tokenizer").absolute()), "dropout": self.plan.tokenizer.dropout}
-        recipe = recipe_from_table({
-            "model": {"family": type(model).__struct_config__.tag, **_table(model), **settings["model"]},
-            "tokenizer": tokenizer,
-            "data": _table(self.plan.data),
-            "train": {**train_table, **settings["train"]},
-            "eval": {**eval_table, **settings["eval"]},
-        })  # fmt: skip
-        return self._within_budget(recipe)
-
-    def _sized(self, contestant: Contestant, settings: Mapping[str, Any]) -> ModelConfig:
-        given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size, **settings}
-        if "context" in _fields(contestant):
-            given["context"] = self.window
-        return fitted(contestant, self.budget.params or DEFAULT_PARAMS, **given)
-
-    def _within_budget(self, recipe: Recipe) -> Recipe:
-        config, tokens = recipe.train, self.budget.tokens
-        if tokens is None:
-            return recipe.replace(train=config.replace(steps=FOREVER, max_seconds=self.budget.clock))
-        steps = max(1, round(tokens / self._targets_per_step(recipe)))
-        warmup = min(config.warmup_steps, steps // 10)
-        return recipe.replace(train=config.replace(steps=steps, warmup_steps=warmup, max_seconds=None))
-
-    def _targets_per_step(self, recipe: Recipe) -> float:
-        config = recipe.train
-        if self.kind == "text":
-            return config.batch_size * (config.window or self.window)
-        some = list(islice(part_pairs(recipe, "train"), 1000))
-        sources, targets = (
-            self.tokenizer.encode_batch([getattr(pair, side) for pair in some]) for side in ("source", "target")
-        )
-        n_targets = sum(map(len, targets)) / len(some) + 1
-        if config.max_tokens is None:
-            return config.batch_size * n_targets
-        longest = sum(max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)) / len(some)
-        return config.max_tokens / longest * n_targets  # rows are filled up by the longer side
-
-
-def _table(config: Any) -> dict[str, Any]:
-    """Settings as a recipe has them; what is not set is left out."""
-    return {key: value for key, value in msgspec.to_builtins(config).items() if value is not None and key != "family"}
-
-
 # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _is_done(run: Path) -> bool:
-    return any(record.get("event") == "end" for record in Run(run).read_log())
 
 
 def _row(name: str, run: Path, entrant: Entrant, judge: Judge, prompt: str, n_tokens: int) -> Row:
