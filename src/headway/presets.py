@@ -1,6 +1,6 @@
 """Named published configs, looked up exactly: `headway.create("gpt2")`. No torch here.
 
-Each is a difference from the family's defaults in config.py (GPT-2 small, BERT-base, the 2017 base model).
+Each is a difference from the family's defaults in config/models.py (GPT-2 small, BERT-base, the 2017 base model).
 """
 
 from typing import Any
