@@ -48,13 +48,26 @@ def test_epochs_cut_windows_elsewhere():
     assert starts <= set(range(10))
 
 
-def test_lanes_go_on_where_they_ended():
-    windows = Windows(Tokens.of(np.arange(101)), 5, order="sequential", lanes=4)
+@pytest.mark.parametrize("order", ["random", "sequential"])
+@pytest.mark.parametrize("epoch", range(4))
+def test_lanes_go_on_where_they_ended(order, epoch):
+    windows = Windows(Tokens.of(np.arange(111)), 5, order=order, lanes=4)
     batches = Batches(windows, 4, shuffle=False)
-    rows = [batch.inputs for batch in batches.epoch()]
+    rows = list(batches.epoch(epoch))
     for before, after in pairwise(rows):
-        assert torch.equal(before[:, -1] + 1, after[:, 0])
-    assert rows[0][:, 0].tolist() == [0, 25, 50, 75]
+        assert torch.equal(before.inputs[:, -1] + 1, after.inputs[:, 0])
+        assert after.carry.tolist() == [1.0] * 4
+    assert rows[0].carry.tolist() == [0.0] * 4
+    first = rows[0].inputs[:, 0]
+    assert (first - first[0]).tolist() == [0, 25, 50, 75]
+    if order == "sequential":
+        assert first[0] == 0
+
+
+def test_lanes_begin_elsewhere_in_every_epoch():
+    windows = Windows(Tokens.of(np.arange(111)), 5, lanes=4)
+    firsts = {int(windows.starts(np.array([0]), Draw(1, epoch))[0]) for epoch in range(50)}
+    assert firsts == set(range(11))
 
 
 def test_too_little_text_is_an_error():

@@ -20,9 +20,9 @@ from headway.errors import ConfigError, DataError
 class Windows:
     """Windows of `context` tokens side by side: every token is a target once an epoch, but for the last few.
 
-    "random": each epoch begins at another place, so that windows are cut elsewhere. "sequential": always at the first
-    token; with `lanes`, laid out so that row b of a batch goes on where row b of the batch before it ended, as
-    truncated backpropagation through time wants it (use an order without shuffling and a batch size of `lanes`).
+    "random": each epoch begins at another place, so that windows are cut elsewhere; "sequential": always at the first
+    token. With `lanes`, windows are laid out so that row b of a batch goes on where row b of the batch before it ended,
+    as truncated backpropagation through time wants it (use an order without shuffling and a batch size of `lanes`).
     With `documents` a batch also says which document each token belongs to. A token that is `given`, such as one that
     begins every document, is no target.
     """
@@ -33,13 +33,13 @@ class Windows:
         context: int,
         *,
         order: Literal["random", "sequential"] = "random",
-        lanes: int = 1,
+        lanes: int | None = None,
         documents: bool = False,
         given: int | None = None,
     ):
         if len(tokens) < 2:
             raise DataError(f"{len(tokens)} tokens are too few to learn from: give more text")
-        if context < 1 or lanes < 1:
+        if context < 1 or (lanes is not None and lanes < 1):
             raise ConfigError(f"context={context}, lanes={lanes}: both must be at least 1")
         self.tokens = tokens
         self.context = min(context, len(tokens) - 1)
@@ -47,8 +47,8 @@ class Windows:
         self.documents, self.given = documents, given
         room = len(tokens) - 1 - (min(self.context - 1, len(tokens) - 1 - self.context) if self.is_random else 0)
         self.n = room // self.context
-        self.lanes = min(lanes, self.n)
-        if self.lanes > 1:
+        self.lanes = None if lanes is None else min(lanes, self.n)
+        if self.lanes is not None:
             self.n -= self.n % self.lanes
 
     def __len__(self) -> int:
@@ -56,11 +56,11 @@ class Windows:
 
     def starts(self, indices: Indices, draw: Draw) -> Indices:
         """The first token of each window."""
-        if self.is_random:
-            most = len(self.tokens) - 1 - self.n * self.context
-            return indices * self.context + key("offset", *draw) % (most + 1)
-        step, lane = np.divmod(indices, self.lanes)
-        return (lane * (self.n // self.lanes) + step) * self.context
+        most = len(self.tokens) - 1 - self.n * self.context if self.is_random else 0
+        if self.lanes is not None:
+            step, lane = np.divmod(indices, self.lanes)
+            indices = lane * (self.n // self.lanes) + step
+        return indices * self.context + key("offset", *draw) % (most + 1)
 
     def collate(self, indices: Indices, draw: Draw) -> CausalBatch:
         starts = self.starts(indices, draw)
@@ -69,7 +69,7 @@ class Windows:
         targets = rows[:, 1:]
         if self.given is not None:
             targets = targets.masked_fill(targets == self.given, IGNORE)
-        carry = None if self.is_random else torch.from_numpy((indices >= self.lanes).astype(np.float32))
+        carry = None if self.lanes is None else torch.from_numpy((indices >= self.lanes).astype(np.float32))
         return CausalBatch(rows[:, :-1], targets, None, documents, carry)
 
     def _documents(self, starts: Indices) -> Tensor:

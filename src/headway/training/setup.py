@@ -298,7 +298,7 @@ def _windows(
     context = recipe.train.window or _context(recipe)
     if carries(recipe):
         (corpus, _), lanes = prepared[0], recipe.train.batch_size
-        return Windows(corpus.train, context, order="sequential", lanes=lanes, given=given)
+        return Windows(corpus.train, context, lanes=lanes, given=given)
 
     def windows(tokens: Tokens) -> Examples[Any]:
         return (
