@@ -1,5 +1,6 @@
 """Pictures of a comparison: what learning costs and what it gives, and how length tells on what is written."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ def draw_compute(lines: Sequence[Line], file: str | Path, *, ylabel: str) -> Pat
         best = min(range(len(line.y)), key=line.y.__getitem__)  # the checkpoint that is kept
         axes.plot(line.x[best], line.y[best], color=colour, marker="o", markersize=8)
     axes.set(xlabel="floating-point operations of training", ylabel=ylabel, xscale="log")
+    ticker = plt.matplotlib.ticker
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))  # all nine of a power of ten would run together
+    axes.xaxis.set_major_formatter(ticker.LogFormatterSciNotation(minor_thresholds=(math.inf, math.inf)))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize="small")
     return _save(plt, figure, file)
