@@ -11,14 +11,11 @@ where.
 """
 
 import math
-import platform
 import re
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from headway import __version__
 from headway.config import StackConfig
 from headway.costs import flops_per_token, training_memory
 from headway.data.batches import prefetch
@@ -38,7 +34,9 @@ from headway.models.base import evaluating
 from headway.models.storage import AVERAGED, read_json, read_weights
 from headway.training.averaging import MovingAverage, mean_of
 from headway.training.checkpoint import Run
+from headway.training.ending import is_lost_contact, stop_request
 from headway.training.evaluation import Score, Scored, TaskScore
+from headway.training.facts import surroundings
 from headway.training.monitor import TRACKERS, Speed, Tracker, check_trackers, device_peak, memory_free, memory_in_use
 from headway.training.objectives import Learner
 from headway.training.optim import Optimizer
@@ -176,15 +174,9 @@ class Trainer:
     def _facts(self) -> dict[str, Any]:
         """All that is needed to repeat the run, beside its recipe."""
         return {
-            "headway": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "machine": platform.platform(),
-            "git": git_revision(),
-            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device),
+            **surroundings(self.device),
             "dtype": product_precision(self.device, self.config.dtype),
             "ranks": self.world.size,
-            "threads": torch.get_num_threads(),
             "seed": self.config.seed,
             "objective": self.task.objective,
             "n_params": self.model.n_params,
@@ -497,51 +489,3 @@ class Trainer:
             f"a step needs about {need.total / 2**30:.1f} GiB, {need.activations / 2**30:.1f} of them for "
             f"{self.rows} x {self.width} tokens at a time, and {self.device} has {free / 2**30:.1f} GiB free: {way}"
         )
-
-
-def is_lost_contact(error: Exception) -> bool:
-    """Whether this is what a rank sees when another has ended."""
-    text = str(error).lower()
-    known = ("connection closed", "connection reset", "connection refused", "gloo", "nccl", "broken pipe")
-    return isinstance(error, RuntimeError) and any(sign in text for sign in known)
-
-
-def git_revision() -> str | None:
-    """Of the folder one stands in, with a + where files differ from it; None outside of any repository."""
-    try:
-        revision, changed = (
-            subprocess.run(["git", *command.split()], capture_output=True, text=True, timeout=5, check=True).stdout
-            for command in ("rev-parse HEAD", "status --porcelain --untracked-files=no")
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return revision.strip() + ("+" if changed.strip() else "")
-
-
-class Stop(threading.Event):
-    """Set when someone asks to stop. With `is_last_word` this process is ending anyway, with something to say: the
-    SIGTERM that torchrun sends to whoever is left would cut it off, and is then not listened to."""
-
-    is_last_word = False
-
-
-@contextmanager
-def stop_request() -> Iterator[Stop]:
-    """Ctrl-C or SIGTERM sets the event instead of tearing a step apart; a second Ctrl-C does interrupt."""
-    stop = Stop()
-
-    def ask(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals are the main thread's business
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            is_ignored = stop.is_last_word and number == signal.SIGTERM
-            signal.signal(number, signal.SIG_IGN if is_ignored else handler)

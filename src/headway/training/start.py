@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from headway import __version__
 from headway.config import Recipe
 from headway.data.shards import Progress as Preparing
 from headway.devices import parse_device, product_precision
@@ -22,8 +21,10 @@ from headway.files import free_name
 from headway.models import Model, NGram
 from headway.tokenizers import load_tokenizer
 from headway.training.checkpoint import Run
+from headway.training.ending import stop_request
 from headway.training.evaluation import predict
-from headway.training.loop import Report, Result, Say, Trainer, git_revision, stop_request
+from headway.training.facts import surroundings
+from headway.training.loop import Report, Result, Say, Trainer
 from headway.training.parallel import World, joined, own_device, restarts
 from headway.training.setup import Task, make_model, make_task
 from headway.training.state import Position, write_checkpoint
@@ -142,7 +143,7 @@ def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None], 
         raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
     before(model)
     Run.create(run.path, task.recipe.to_toml())
-    run.log(event="start", headway=__version__, git=git_revision(), data=task.fingerprints)
+    run.log(event="start", **surroundings(model.device), data=task.fingerprints)
     n_tokens = sum(len(corpus.train) for corpus, _ in task.prepared)
     started = time.monotonic()
     with stop_request() as stop:
