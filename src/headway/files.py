@@ -21,7 +21,7 @@ def finite(value: Any) -> Any:
     """The same for JSON, which has no infinity: null instead."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -38,7 +38,7 @@ def new_directory(path: str | Path, *, overwrite: bool = False, aside: Path | No
     path = Path(path)
     if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
         raise CheckpointError(
-            f"{path} is there already and would be lost; choose another place, or pass overwrite=True"
+            f"{path} is there already and would be lost; choose another place (in Python also overwrite=True)"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if aside is None:

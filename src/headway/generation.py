@@ -322,8 +322,11 @@ def search(
         found = beam_search(model, rows, num_beams=num_beams, **shared, **options)
     else:
         found = [[h] for h in contrastive_search(model, rows, alpha=alpha, **shared, **options)]
-    return [[(_text(tokenizer, h, ends), h) for h in row] for row in found]
+    return [[(_text(tokenizer, prompt[-1], h, ends), h) for h in row] for prompt, row in zip(rows, found, strict=True)]
 
 
-def _text(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> str:
-    return tokenizer.decode(h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens)
+def _text(tokenizer: Tokenizer, after: int, h: Hypothesis, ends: frozenset[int]) -> str:
+    """As it goes on after the last token of the prompt, which may ask for a space."""
+    stream = TextStream(tokenizer, after)
+    kept = h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens
+    return "".join(map(stream.push, kept)) + stream.flush()

@@ -110,6 +110,12 @@ def test_files_of_other_programs_are_read(tmp_path):
         ("\\data\\\nngram 1=1\n\n\\2-grams:\n", r"where \\1-grams: should be"),
         ("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n", "ends in the middle"),
         ("\\data\\\nngram 1=1\n\n\\1-grams:\nx\ta\n\n\\end\\\n", "a number that is none"),
+        ("\\data\\\nngram 1=1\n\n\\1-grams:\nnan\ta\n\n\\end\\\n", "no n-gram with the logarithm"),
+        ("\\data\\\nngram 1=1\n\n\\1-grams:\n-1\ta\tinf\n\n\\end\\\n", "no n-gram with the logarithm"),
+        (
+            "\\data\\\nngram 1=1\n\n\\1-grams:\n1.5\ta\n\n\\end\\\n",
+            "no n-gram with the logarithm of a probability",
+        ),
         ("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\ta\n\n\\end\\\n", "a 1-gram is there twice"),
         (
             "\\data\\\nngram 1=1\nngram 2=1\n\n\\1-grams:\n-1\ta\n\n\\2-grams:\n-1\ta b\n\n\\end\\\n",
@@ -127,6 +133,54 @@ def test_what_is_wrong_with_a_file_is_said(text, says, tmp_path):
     (tmp_path / "m.arpa").write_text(text)
     with pytest.raises(DataError, match=says):
         read_arpa(tmp_path / "m.arpa")
+
+
+def test_keys_past_four_bytes_are_found_again(tmp_path):
+    words = [f"w{i}" for i in range(70_000)]  # 70,000 contexts of 70,000 words: 5e9 is above 2^31
+    model = counted([" ".join(words)], 3)
+    write_arpa(model, tmp_path / "m.arpa")
+    again = read_arpa(tmp_path / "m.arpa")
+    text = " ".join(words[69_000:])
+    assert log10s(again, text) == pytest.approx(log10s(model, text), abs=1e-6)
+
+
+def test_spaces_that_are_no_blanks_stay_in_their_words(tmp_path):
+    model = counted(["it is 10\N{NO-BREAK SPACE}km away", "walk 5\N{NO-BREAK SPACE}km", "a\N{IDEOGRAPHIC SPACE}b c"], 2)
+    write_arpa(model, tmp_path / "m.arpa")
+    write_counts(model, tmp_path / "m.counts")
+    for again in (read_arpa(tmp_path / "m.arpa"), read_counts(tmp_path / "m.counts")):
+        assert again.tokenizer.vocab_size == model.tokenizer.vocab_size
+        text = "it is 5\N{NO-BREAK SPACE}km away"
+        assert log10s(again, text) == pytest.approx(log10s(model, text), abs=1e-6)
+
+
+def test_an_unknown_word_may_be_shouted(tmp_path):
+    write_arpa(counted(["a <x> b", "a b"], 2), tmp_path / "m.arpa")
+    text = (tmp_path / "m.arpa").read_text()
+    (tmp_path / "shouted.arpa").write_text(text.replace("<unk>", "<UNK>"))
+    told, shouted = read_arpa(tmp_path / "m.arpa"), read_arpa(tmp_path / "shouted.arpa")
+    assert log10s(shouted, "a never b") == log10s(told, "a never b")
+
+
+def test_a_damaged_gzip_file_is_said_to_be(tmp_path):
+    (tmp_path / "m.arpa.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_arpa(tmp_path / "m.arpa.gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"a 99999999999999999999999\n", "is not an n-gram and how often"),
+        (b"a\xff 3\n", "is not UTF-8"),
+        (b"</s> <s> 3\n", "<s> begins a sentence"),
+        (b"</s> a 3\n", "<s> begins a sentence"),
+    ],
+)
+def test_what_is_wrong_with_counts_is_said(content, says, tmp_path):
+    (tmp_path / "m.counts").write_bytes(content)
+    with pytest.raises(DataError, match=says):
+        read_counts(tmp_path / "m.counts")
 
 
 def test_what_has_no_place_in_a_file_is_refused(tmp_path):

@@ -5,7 +5,11 @@ inside the verbs that need it, so that `--help` is instant.
 """
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -65,10 +69,29 @@ app.command("lr-find")(lr_find.lr_find)
 app.command("convert")(convert.convert)
 
 
+@contextmanager
+def _in_order() -> Iterator[None]:
+    """Who is told to end (SIGTERM, a terminal that closes) ends as after an error, with nothing half written."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    asked = [n for n in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(n) is signal.SIG_DFL]
+    for number in asked:  # `nohup` has one ignored
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in asked:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run a command line; errors that are the user's to solve become one line on stderr and an exit code."""
     try:
-        app(args=argv, prog_name="headway")
+        with _in_order():
+            app(args=argv, prog_name="headway")
     except HeadwayError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ARPA = (".arpa", ".arpa.gz")
 NGRAM_FILES = (*ARPA, ".counts")
+FILES = (".gz", ".bz2", ".xz", ".zip", ".txt", ".lm", ".bin", ".gguf", ".json", ".safetensors")  # no names of a folder
 
 
 def convert(
@@ -39,8 +40,11 @@ def convert(
     import headway
     from headway.models.storage import read_json
 
+    is_file = out.name.lower().endswith(NGRAM_FILES)
+    if not is_file and (out.name.lower().endswith(FILES) or str(out) == "-"):
+        raise typer.BadParameter(f"{out} is no folder, nor one of {', '.join(NGRAM_FILES)}", param_hint="OUT")
     loaded = _read_ngrams(model) or headway.load(model, dtype=dtype)
-    if out.name.endswith(NGRAM_FILES):
+    if is_file:
         _write_ngrams(loaded, model, out, json)
         return
     loaded.save(out)
@@ -57,9 +61,9 @@ def _read_ngrams(name: str) -> "Model | None":
     from headway.interop.arpa import read_arpa
     from headway.interop.counts import read_counts
 
-    if not name.endswith(NGRAM_FILES) or Path(name).is_dir():
+    if not name.lower().endswith(NGRAM_FILES) or Path(name).is_dir():
         return None
-    return read_arpa(name) if name.endswith(ARPA) else read_counts(name)
+    return read_arpa(name) if name.lower().endswith(ARPA) else read_counts(name)
 
 
 def _write_ngrams(model: "Model", name: str, out: Path, json: bool) -> None:
@@ -71,7 +75,7 @@ def _write_ngrams(model: "Model", name: str, out: Path, json: bool) -> None:
         kind = type(model).__name__
         raise typer.BadParameter(f"{name} is a {kind}, and {out.name} is a file of n-grams", param_hint="OUT")
     check_out(out, "OUT")
-    renamed = (write_arpa if out.name.endswith(ARPA) else write_counts)(model, out)
+    renamed = (write_arpa if out.name.lower().endswith(ARPA) else write_counts)(model, out)
     for word, other in renamed.items():
         print(f"note: the word {word} of the text is written {other}, since {word} is special here", file=sys.stderr)
     if json:

@@ -130,7 +130,7 @@ def evaluate(
         _evaluate_task(loaded, model, plan, part, json)
         return
     if text is not None:
-        documents, what = load_documents(text), text
+        documents, what = load_documents(text, format=_format(loaded, plan, text)), text
     else:
         assert isinstance(plan, Recipe)
         documents = list(read_part(plan.data, part))
@@ -149,6 +149,16 @@ def evaluate(
     print(f"nats per token  {score.nats_per_token:.4f}   (perplexity {score.perplexity:,.2f})")
     if score.lost_bytes:
         print(f"unknown         {score.lost_bytes:,} bytes lost in <unk> or between words, charged at 8 bits each")
+
+
+def _format(loaded: "Model", plan: "Recipe | None", text: str) -> str:
+    """A line at a time for what learned so; and for words between blanks, whose sentences are lines everywhere."""
+    from headway.data.builtin import corpus
+
+    if corpus(text) is not None:
+        return "auto"
+    is_of_lines = loaded.tokenizer is not None and loaded.tokenizer.drops_blanks
+    return "lines" if (is_of_lines if plan is None else plan.data.format == "lines") else "auto"
 
 
 def _refuse(options: dict[str, object], what: str) -> None:

@@ -226,7 +226,10 @@ def _bias(tokenizer: "Tokenizer", text: str) -> tuple[int, float]:
         raise typer.BadParameter(f"{text!r}: TOKEN=VALUE, such as 50=-2.5 or ' the=-inf'", param_hint="--logit-bias")
     if name.isdecimal():
         return int(name), offset
-    ids = tokenizer.encode(name)
+    known = tokenizer.backend.token_to_id(name) if name in tokenizer.special.values() else None
+    ids = tokenizer.encode(name) if known is None else [known]
+    if tokenizer.unk_id in ids and known is None:
+        raise typer.BadParameter(f"{name!r} is not in the vocabulary: name a token or an id", param_hint="--logit-bias")
     if len(ids) != 1:
         raise typer.BadParameter(f"{name!r} is {len(ids)} tokens {ids}: name one of them", param_hint="--logit-bias")
     return ids[0], offset

@@ -13,6 +13,8 @@ from headway.config.base import Config, at_least, build, notes
 from headway.config.models import FAMILIES, ModelConfig, model_config
 from headway.errors import ConfigError, suggest
 
+KIND_SETTINGS = ("min_frequency", "lowercase", "words", "dropout")  # of a tokenizer, that not every kind has
+
 
 class TokenizerConfig(Config, frozen=True, kw_only=True):
     kind: Literal["char", "word", "bpe", "wordpiece", "unigram"] = "bpe"
@@ -243,6 +245,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     names = [o for o in overrides if o.partition("=")[0].strip() == "model.name"]
     if names:  # another model: what the recipe says of its own is not for it
         table["model"] = {}
+    kinds = [o.partition("=")[2].strip() for o in overrides if o.partition("=")[0].strip() == "tokenizer.kind"]
+    if kinds and kinds[-1].strip("\"'") != table.get("tokenizer", {}).get("kind"):  # likewise another tokenizer
+        table["tokenizer"] = {k: v for k, v in table.get("tokenizer", {}).items() if k not in KIND_SETTINGS}
     for override in [*names, *(o for o in overrides if o not in names)]:
         if override.partition("=")[0].strip() == "model.vocab_size":
             raise ConfigError(f"--set {override!r}: a model's vocabulary is its tokenizer's; set tokenizer.vocab_size")

@@ -242,9 +242,9 @@ def shares_of(config: DataConfig) -> Shares:
     return Shares(0.0 if config.valid_path else config.valid, 0.0 if config.test_path else config.test, config.split)
 
 
-def load_documents(path: str, root: str | None = None) -> list[str]:
+def load_documents(path: str, root: str | None = None, *, format: str = "auto") -> list[str]:
     """All documents of a source, in memory."""
-    return list(open_source(path, root=root).documents())
+    return list(open_source(path, root=root, format=format).documents())
 
 
 def read_part(config: DataConfig, part: Part) -> Iterator[str]:

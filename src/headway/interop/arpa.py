@@ -9,20 +9,28 @@ r"""ARPA, the format of n-gram models that every toolkit reads (Doug Paul; descr
 
 import gzip
 import math
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from headway.config import NGramConfig
 from headway.errors import DataError, InputError
 from headway.files import write_chunks
-from headway.interop.words import BEGIN, UNKNOWN, spelled, tokenizer_for
+from headway.interop.words import BEGIN, UNKNOWN, spelled, tokenizer_for, words_of
 from headway.models.counting import Array
 from headway.models.ngram import NGram
+from headway.tokenizers import Tokenizer
+
+T = TypeVar("T")
 
 NEVER = -99.0  # how zero is written
-LINES = 1 << 16  # written at a time
+ROUNDING = 1e-4  # by which log10 of 1 may be above 0
+LINES = 1 << 16  # read or written at a time
 
 
 def write_arpa(model: NGram, file: str | Path) -> dict[str, str]:
@@ -36,7 +44,7 @@ def write_arpa(model: NGram, file: str | Path) -> dict[str, str]:
     names, renamed = spelled(model)
     lines = _lines(model, names)
     chunks: Iterator[bytes] = ("".join(some).encode() for some in lines)
-    if str(file).endswith(".gz"):
+    if str(file).lower().endswith(".gz"):
         chunks = (gzip.compress(chunk, 6, mtime=0) for chunk in chunks)  # members one after the other are one file
     write_chunks(file, chunks)
     return renamed
@@ -97,7 +105,7 @@ def read_arpa(file: str | Path) -> NGram:
             return _Reader(str(file), opened).model()
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file} cannot be read: {error}") from None
 
 
@@ -127,9 +135,13 @@ class _Reader:
             sizes.append(int(n))
         if not sizes:
             raise self.wrong("it does not say how many n-grams there are")
-        words, p, backoff = self.section(1, sizes[0], line)
+        found, p, backoff = self.section(1, sizes[0], line, lambda grams: grams)
+        words = [word for some in found for word in some]
+        if UNKNOWN not in words:  # some programs shout
+            words = [UNKNOWN if word == UNKNOWN.upper() else word for word in words]
         tokenizer = tokenizer_for(words)
         vocab, V = tokenizer.backend.get_vocab(), tokenizer.vocab_size
+        vocab.setdefault(UNKNOWN.upper(), vocab[UNKNOWN])
         config = NGramConfig(
             vocab_size=V, order=len(sizes), smoothing="given", bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
         )
@@ -143,12 +155,12 @@ class _Reader:
         log_p[vocab[BEGIN]] = -np.inf  # it is given
         model.set_columns(1, np.zeros(V, np.int64), np.arange(V), log_p, log_b)
         for k in range(2, len(sizes) + 1):
-            grams, p, backoff = self.section(k, sizes[k - 1], self.line().strip())
-            tokens = self.tokens(grams, k, vocab)
+            rest, p, backoff = self.section(k, sizes[k - 1], self.line().strip(), partial(self.tokens, k, vocab))
+            tokens = np.concatenate([np.zeros((0, k), np.int64), *rest])
             context = tokens[:, 0]
             for j in range(1, k - 1):
                 context = model.find(j + 1, context, tokens[:, j])
-                self.known(context, grams, j + 1)
+                self.known(context, tokens, j + 1, tokenizer)
             keys = context * V + tokens[:, -1]
             self.unique(keys, k)
             by = np.argsort(keys)
@@ -157,41 +169,75 @@ class _Reader:
             raise self.wrong("more than was said at its beginning")
         return model
 
-    def section(self, k: int, n: int, title: str) -> tuple[list[str], Array, Array]:
-        """The n-grams of an order; natural logarithms."""
+    def section(self, k: int, n: int, title: str, read: Callable[[list[str]], T]) -> tuple[list[T], Array, Array]:
+        """The n-grams of an order, what is `read` of some of them at a time; natural logarithms."""
         if title != f"\\{k}-grams:":
             raise self.wrong(f"{title!r} where \\{k}-grams: should be")
-        grams: list[str] = []
-        numbers: list[tuple[str, str]] = []
-        for _ in range(n):
-            fields = self.line().split("\t")
-            if len(fields) == 1:  # some programs write spaces
-                parts = fields[0].split()
-                fields = [parts[0], " ".join(parts[1 : k + 1]), *parts[k + 1 :]]
-            if len(fields) not in (2, 3):
-                raise self.wrong(f"{' '.join(fields)!r:.60} is no {k}-gram with its probability")
-            grams.append(fields[1])
-            numbers.append((fields[0], fields[2] if len(fields) == 3 else "0"))
-        try:
-            values = np.array(numbers, dtype=float).reshape(-1, 2) * math.log(10)
-        except ValueError as error:
-            raise self.wrong(f"one of its {k}-grams has a number that is none ({error})") from None
+        found, values = [], np.zeros((n, 2))
+        for at in range(0, n, LINES):
+            p, grams, backoff = self.columns(self.take(min(LINES, n - at)), k)
+            here = values[at : at + LINES]
+            try:
+                here[:, 0] = list(map(float, p))
+                here[:, 1] = list(map(float, backoff)) if backoff else 0.0
+            except ValueError as error:
+                raise self.wrong(f"one of its {k}-grams has a number that is none ({error})") from None
+            is_odd = ~(here < np.inf).all(axis=1) | (here[:, 0] > ROUNDING)
+            if len(odd := np.flatnonzero(is_odd)):
+                what = f"{p[odd[0]]} {grams[odd[0]]}"
+                raise self.wrong(f"{what!r:.60} is no n-gram with the logarithm of a probability")
+            found.append(read(grams))
+        values *= math.log(10)
         values[values <= NEVER * math.log(10)] = -np.inf
-        return grams, values[:, 0], values[:, 1]
+        return found, values[:, 0], values[:, 1]
 
-    def tokens(self, grams: list[str], k: int, vocab: dict[str, int]) -> Array:
+    def take(self, n: int) -> list[str]:
+        """The next lines that are not empty."""
+        found: list[str] = []
+        while len(found) < n:
+            some = list(islice(self.lines, n - len(found)))
+            self.number += len(some)
+            if not some:
+                raise self.wrong("ends in the middle: there is no \\end\\")
+            found += [line for line in some if line.strip()]
+        return found
+
+    def columns(self, lines: list[str], k: int) -> tuple[list[str], list[str], list[str]]:
+        """Probabilities, n-grams and backoffs, if there are any. Usually all lines have as many tabs, and one cut makes
+        all fields: a list for each of millions of lines would have Python look through them again and again for what
+        it can throw away."""
+        tabs = {line.count("\t") for line in lines}
+        if tabs in ({1}, {2}):
+            fields, width = "".join(lines).rstrip("\n").replace("\n", "\t").split("\t"), tabs.pop() + 1
+            return fields[0::width], fields[1::width], fields[2::width] if width == 3 else []
+        rows = [self.fields(line.rstrip("\n").split("\t"), k) for line in lines]
+        return [row[0] for row in rows], [row[1] for row in rows], [row[2] if len(row) == 3 else "0" for row in rows]
+
+    def fields(self, row: list[str], k: int) -> list[str]:
+        """Some programs write spaces where tabs should be."""
+        if len(row) == 1:
+            parts = words_of(row[0])
+            row = [parts[0], " ".join(parts[1 : k + 1]), *parts[k + 1 :]]
+        if len(row) not in (2, 3):
+            raise self.wrong(f"{' '.join(row)!r:.60} is no {k}-gram with its probability")
+        return row
+
+    def tokens(self, k: int, vocab: dict[str, int], grams: list[str]) -> Array:
+        if {gram.count(" ") for gram in grams} == {k - 1}:
+            words = " ".join(grams).split(" ")
+        else:
+            rows = list(map(words_of, grams))
+            if odd := [gram for gram, row in zip(grams, rows, strict=True) if len(row) != k]:
+                raise self.wrong(f"{odd[0]!r} is no {k}-gram")
+            words = list(chain.from_iterable(rows))
         try:
-            rows = [[vocab[word] for word in gram.split()] for gram in grams]
+            return np.fromiter(map(vocab.__getitem__, words), np.int64, len(words)).reshape(-1, k)
         except KeyError as error:
             raise self.wrong(f"{error.args[0]!r} is in a {k}-gram and not among the 1-grams") from None
-        if any(len(row) != k for row in rows):
-            odd = next(gram for gram, row in zip(grams, rows, strict=True) if len(row) != k)
-            raise self.wrong(f"{odd!r} is no {k}-gram")
-        return np.array(rows, dtype=np.int64).reshape(-1, k)
 
-    def known(self, numbers: Array, grams: list[str], j: int) -> None:
+    def known(self, numbers: Array, tokens: Array, j: int, tokenizer: Tokenizer) -> None:
         if len(missing := np.flatnonzero(numbers < 0)):
-            gram = grams[missing[0]].split()
+            gram = [tokenizer.token(id) for id in tokens[missing[0]].tolist()]
             raise self.wrong(f"{' '.join(gram)!r} is there, but not {' '.join(gram[:j])!r}, which it goes on from")
 
     def unique(self, keys: Array, k: int) -> None:

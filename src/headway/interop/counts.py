@@ -15,9 +15,11 @@ import numpy as np
 from headway.config import NGramConfig
 from headway.errors import DataError, InputError
 from headway.files import read_utf8, write_chunks
-from headway.interop.words import spelled, tokenizer_for
+from headway.interop.words import BEGIN, END, spelled, tokenizer_for, words_of
 from headway.models.counting import Array, Counts, Grams
 from headway.models.ngram import NGram
+
+DIGITS = 15  # of a count: sums of a thousand of them still fit
 
 
 def write_counts(model: NGram, file: str | Path) -> dict[str, str]:
@@ -41,12 +43,18 @@ def _lines(model: NGram, names: list[str]) -> Iterator[list[str]]:
 def read_counts(file: str | Path, **settings: Any) -> NGram:
     """A model of the counts in a file; `settings` are those of an n-gram: smoothing, prune, k."""
     by_order: dict[int, dict[tuple[str, ...], int]] = {}
-    for number, line in enumerate(read_utf8(file).split("\n"), 1):
-        if not line.strip():
+    try:
+        text = read_utf8(file)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if not words_of(line):
             continue
-        *words, n = line.split()
-        if not words or not n.isdecimal():
+        *words, n = words_of(line)
+        if not words or not n.isdecimal() or len(n) > DIGITS:
             raise DataError(f"{file}, line {number}: {line!r:.60} is not an n-gram and how often it was there")
+        if BEGIN in words[1:] or END in words[:-1]:
+            raise DataError(f"{file}, line {number}: {line!r:.60}: {BEGIN} begins a sentence and {END} ends it")
         of = by_order.setdefault(len(words), {})
         of[tuple(words)] = of.get(tuple(words), 0) + int(n)
     if not by_order:

@@ -11,6 +11,7 @@ from headway.tokenizers.special import SENTENCE
 from headway.tokenizers.word import sentence_words
 
 UNKNOWN, BEGIN, END = SENTENCE
+_WORD = re.compile(WORDS["blanks"])
 
 
 def spelled(model: NGram) -> tuple[list[str], dict[str, str]]:
@@ -34,12 +35,17 @@ def spelled(model: NGram) -> tuple[list[str], dict[str, str]]:
                 other += "_"
             taken.add(other)
             names[id] = renamed[name] = other
-        elif not re.fullmatch(WORDS["blanks"], name):
+        elif not _WORD.fullmatch(name):
             raise InputError(
                 f"token {id}, {name!r}, is empty or has a blank in it, which this format cannot hold: words cut by "
                 f"tokenizer.words='blanks' have none"
             )
     return names, renamed
+
+
+def words_of(line: str) -> list[str]:
+    """Words between blanks, which are fewer than what Python calls space."""
+    return _WORD.findall(line)
 
 
 def tokenizer_for(words: Iterable[str]) -> Tokenizer:

@@ -333,7 +333,7 @@ class Finder:
         return (((hashes >> 32) + 2**31) * self.n_slots) >> 32
 
     def find(self, keys: Array) -> Array:
-        """The place of each key, −1 where it is not there."""
+        """The place of each key, −1 where it is not there; in 8 bytes, since a place times the vocabulary is a key."""
         hashes = self._hash(keys)
         slot = self._slot(hashes)
         there = self.hashes.take(slot)
@@ -343,7 +343,7 @@ class Finder:
             next_there = self.hashes.take(slot[on])
             there[on] = next_there
             on = on[next_there < hashes[on]]
-        return np.where(there == hashes, self.places.take(slot), -1)
+        return np.where(there == hashes, self.places.take(slot), np.int64(-1))
 
 
 def kept_by(counts: Counts, k: int, prune: Sequence[int]) -> Array:

@@ -127,24 +127,26 @@ def witten_bell(counts: Counts, is_kept: list[Array], k_added: float) -> list[We
 
 
 def maximum_likelihood(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
-    """count(h w) / count(h), and nothing for what was not counted."""
-    return _relative(counts, lambda total: (total == 0).astype(float), 0.0)
+    """count(h w) / count(h), and nothing for what was not counted. What is pruned counts as if it had not been there;
+    a context of which nothing is left hands on all."""
+    return _relative(counts, is_kept, lambda total: (total == 0).astype(float), 0.0)
 
 
 def stupid_backoff(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
     """The same, and 0.4 of what the shorter context says for what was not counted (Brants et al. 2007, §4): scores that
     do not sum to 1. A token never seen gets 0.4/W."""
-    return _relative(counts, lambda total: np.full(len(total), ALPHA), ALPHA / counts.n_words)
+    whole = [np.ones(len(grams), bool) for grams in counts.grams]  # what is pruned is still a share of its context
+    return _relative(counts, whole, lambda total: np.full(len(total), ALPHA), ALPHA / counts.n_words)
 
 
 def add_k(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
     """(count(h w) + k) / (count(h) + k W) after a whole context, of shorter ones nothing: `backoff` is the share of
-    1/W, not of a shorter context's distribution."""
+    1/W, not of a shorter context's distribution. What is pruned counts as if it had not been there."""
     W = counts.n_words
     found: list[Weights] = []
     for k in range(1, len(counts.grams) + 1):
         context, n_contexts = counts.contexts(k)
-        c = _predicted(counts, k)
+        c = np.where(is_kept[k - 1], _predicted(counts, k), 0)
         total = np.bincount(context, c, n_contexts) + k_added * W
         if k > 1:
             found[-1] = Weights(found[-1].probability, k_added * W / total)
@@ -163,11 +165,11 @@ SMOOTHINGS: dict[str, Callable[[Counts, list[Array], float], list[Weights]]] = {
 }
 
 
-def _relative(counts: Counts, hands_on: Callable[[Array], Array], unseen: float) -> list[Weights]:
+def _relative(counts: Counts, is_kept: list[Array], hands_on: Callable[[Array], Array], unseen: float) -> list[Weights]:
     found: list[Weights] = []
     for k in range(1, len(counts.grams) + 1):
         context, n_contexts = counts.contexts(k)
-        c = _predicted(counts, k)
+        c = np.where(is_kept[k - 1], _predicted(counts, k), 0)
         total = np.bincount(context, c, n_contexts)
         if k > 1:
             found[-1] = Weights(found[-1].probability, hands_on(total))

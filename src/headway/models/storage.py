@@ -201,6 +201,8 @@ def find_model(path: str | Path) -> Path:
     if path.is_dir():
         raise CheckpointError(f"{path} is no model: it has neither config.json nor checkpoints/step-N")
     hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
+    if path.is_file():
+        hint = f"; of a file of n-grams (.arpa, .counts) make one: headway convert {path} DIRECTORY"
     raise CheckpointError(f"no model at {path}: give a model directory or a run such as runs/demo{hint}")
 
 

@@ -251,5 +251,5 @@ def _looked_up(model: NGram, batch: CausalBatch) -> Tensor:
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         is_asked = targets != IGNORE
         row = torch.cat((inputs[:1], torch.where(is_asked, targets, inputs.roll(-1))))
-        nats -= float(model.log_probability(row)[1:][is_asked].sum(dtype="float64"))
+        nats -= float(model.log_probability(row)[1:][is_asked.numpy()].sum(dtype="float64"))
     return torch.tensor(nats, dtype=torch.float64)

@@ -141,6 +141,10 @@ def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None], 
     """A model that counts needs no steps."""
     if task.recipe.train.parallel != "none":
         raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
+    if model.config.smoothing == "given":
+        raise ConfigError(
+            "model.smoothing='given' is of n-grams that came with probabilities; to count, set kneser-ney"
+        )
     before(model)
     Run.create(run.path, task.recipe.to_toml())
     run.log(event="start", **surroundings(model.device), data=task.fingerprints)
