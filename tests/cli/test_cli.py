@@ -297,6 +297,16 @@ def test_demo_shows_what_it_promises(capsys):
     assert document["gpt"] < document["untrained"]
 
 
+def test_what_does_not_write_says_so(capsys, tmp_path):
+    tokenizer = headway.tokenizers.train("word", ["a b"])
+    model = headway.create("bilstm", vocab_size=tokenizer.vocab_size, d_model=8, d_hidden=8)
+    model.tokenizer = tokenizer
+    model.save(tmp_path / "reader")
+    code, _, err = run(f"generate {tmp_path}/reader a", capsys)
+    assert code == 1
+    assert "does not predict the next token" in err
+
+
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [

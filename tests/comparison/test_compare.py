@@ -14,7 +14,7 @@ from headway.comparison.rules import Budget
 from headway.config import load_recipe
 from headway.costs import flops_per_token
 from headway.data import read_part
-from headway.errors import CheckpointError, ConfigError
+from headway.errors import CheckpointError, ConfigError, DataError
 from headway.models import NGram
 
 TEXT = "".join(f"the {a} sat on the {b}. the {b} saw the {a}.\n" for a in ("cat", "dog", "cow") for b in ("mat", "hat"))
@@ -47,6 +47,60 @@ def test_all_learn_from_as_many_tokens_and_are_as_large(contest):
         assert row.sample.startswith(found.prompt[:12])
     assert found.rows[0].flops == 0
     assert found.rows[0].curve == []
+
+
+def test_what_has_changed_since_is_not_gone_on_with(text, tmp_path):
+    data = tmp_path / "mine.txt"
+    data.write_text(TEXT * 8)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[model]\nfamily = "ngram"\norder = 2\n')
+    out = tmp_path / "out"
+    compare([str(recipe)], data=str(data), tokens=100, out=out, **SMALL)
+    recipe.write_text('[model]\nfamily = "ngram"\norder = 3\n')
+    with pytest.raises(ConfigError, match="was trained by another recipe than mine is now"):
+        compare([str(recipe), "ngram"], data=str(data), tokens=100, out=out, resume=True, **SMALL)
+    recipe.write_text('[model]\nfamily = "ngram"\norder = 2\n')
+    data.write_text(TEXT * 7 + "another end")
+    with pytest.raises(DataError, match="has changed since"):
+        compare([str(recipe), "ngram"], data=str(data), tokens=100, out=out, resume=True, **SMALL)
+
+
+def test_a_run_that_may_know_the_answers_is_named(text, tmp_path):
+    compare(["ngram"], data=text, tokens=100, out=tmp_path / "before", **SMALL)
+    run, said = str(tmp_path / "before" / "ngram"), []
+    settings = [*SMALL["settings"], "data.test=0.2"]
+    given = {**SMALL, "settings": settings, "data": text, "tokens": 100}
+    found = compare(["ngram", run], out=tmp_path / "now", say=said.append, **given)
+    assert [row.name for row in found.rows] == ["ngram", run]  # two of one name are told apart by their place
+    assert any(f"{run} has learned from text.txt with data.test=0" in line for line in said)
+    assert "of the test part" in text_table(found)
+    said.clear()
+    alone = compare([run], data=text, out=tmp_path / "alone", say=said.append, settings=SMALL["settings"], context=32)
+    assert not any("may know" in line for line in said)
+    assert "as they were trained" in text_table(alone)
+
+
+def test_lengths_are_counted_in_the_same_tokens_for_all(tmp_path):
+    small = {"params": 20_000, "tokens": 500, "limit": 60}
+    settings = ["train.device=cpu"]
+    compare(["seq2seq"], data="dates", out=tmp_path / "chars", settings=settings, **small)
+    words = [*settings, "tokenizer.kind=word", "tokenizer.min_frequency=1"]
+    run = str(tmp_path / "chars" / "seq2seq")
+    found = compare(["bahdanau", run], data="dates", out=tmp_path / "words", settings=words, **small)
+    theirs = [[(some.least, some.most, some.n) for some in row.by_length] for row in found.rows]
+    assert theirs[0] == theirs[1]
+    assert len(theirs[0]) > 0
+
+
+def test_a_table_of_two_columns_is_pairs_wherever_it_is_named(tmp_path):
+    file = tmp_path / "more.tsv"
+    file.write_text("".join(f"{i}th of May 1987\t1987-05-{i:02}\n" for i in range(10, 29)))
+    given = {"params": 20_000, "tokens": 300, "limit": 40, "settings": ["train.device=cpu"]}
+    found = compare(["seq2seq"], data="dates", longer=str(file), out=tmp_path / "out", **given)
+    assert sum(some.n for some in found.rows[0].by_length) >= 50
+    (tmp_path / "plain.txt").write_text("no pairs")
+    with pytest.raises(DataError, match="holds text, and not pairs: name two files as"):
+        compare(["seq2seq"], data="dates", longer=str(tmp_path / "plain.txt"), out=tmp_path / "no", **given)
 
 
 def test_scores_are_those_of_the_best_checkpoint_in_the_same_windows(contest, text):

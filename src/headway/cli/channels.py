@@ -83,18 +83,15 @@ def make_channel(
 
 def _pairs(name: str, tune: str) -> "list[Pair]":
     from headway.config import load_recipe
-    from headway.data import open_source
-    from headway.data.records import Pair
+    from headway.data.sources import open_pairs
     from headway.training.setup import pairs_of
 
     if tune == "valid":
         if not (Path(name) / "recipe.toml").is_file():
             raise typer.BadParameter(f"{name} is no run that held pairs out: name some", param_hint="--tune")
         return pairs_of(load_recipe(Path(name)), "valid")
-    source = open_source(tune)
-    if source.kind != "pairs":
-        raise typer.BadParameter(f"{tune} holds {source.kind}: weights are tuned on pairs", param_hint="--tune")
-    return [record for record in source.records() if isinstance(record, Pair)]
+    plan = load_recipe(Path(name)) if (Path(name) / "recipe.toml").is_file() else None
+    return list(open_pairs(tune, None if plan is None else plan.data.pairs))
 
 
 def sides(run: str) -> tuple[str, str] | None:

@@ -98,8 +98,9 @@ def generate(
 
     import headway
     from headway.choosing import make_pipeline
+    from headway.models.base import language_model
 
-    loaded: Any = headway.load(model, device=device, dtype=dtype)
+    loaded: Any = language_model(headway.load(model, device=device, dtype=dtype))
     tokenizer = loaded.tokenizer
     settings = settings_from(samplers, tokenizer)
     _note_length(loaded, texts, max_new_tokens)

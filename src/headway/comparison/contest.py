@@ -7,17 +7,26 @@ Each is an ordinary run in a folder of its own, which `headway eval`, `generate`
 read back from there, so that a run that was trained before can take part too.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headway.comparison.contestants import PAIRS, TEXT, Contestant
-from headway.comparison.entrants import Entrant, check_entrant, check_settings, find_entrants, is_done, window_for
-from headway.comparison.judging import Judge, Length, PairsJudge, TextJudge
+from headway.comparison.entrants import (
+    Entrant,
+    check_entrant,
+    check_settings,
+    find_entrants,
+    is_done,
+    split_doubt,
+    window_for,
+)
+from headway.comparison.judging import Judge, Length, PairsJudge, TextJudge, held_out_part
 from headway.comparison.rules import Budget, Rules
 from headway.config import (
     DataConfig,
@@ -32,7 +41,7 @@ from headway.costs import flops_per_token
 from headway.data.formats import format_of
 from headway.data.splits import located, read_part, sources_of
 from headway.data.tasks import is_task
-from headway.errors import CheckpointError, ConfigError
+from headway.errors import CheckpointError, ConfigError, DataError
 from headway.files import finite, free_name, write_text
 from headway.models import load
 from headway.tokenizers import Tokenizer
@@ -138,6 +147,7 @@ def compare(
     if place.exists() and any(place.iterdir()) and not resume:
         raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
     asked = {"data": data, **asdict(budget), "context": window, "settings": general, "of one": special}
+    asked["content"] = _digest(plan, kind)
     _check_same(place, asked, entrants)
     tokenizer = _tokenizer(plan, kind, place, is_asked=any(setting.startswith("tokenizer.") for setting in general))
     say(f"tokenizer   {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
@@ -147,6 +157,10 @@ def compare(
         for name, entrant in entrants.items()
         if not isinstance(entrant, Path)
     }
+    asked["recipes"] = _check_recipes(place, recipes)
+    for name, entrant in entrants.items():
+        if isinstance(entrant, Path) and (doubt := split_doubt(entrant, plan.data)):
+            say(f"note        {name} {doubt}")
     _write_plan(place, asked, tokenizer)  # all that could be wrong with it has been found by now
     if not _train_all(recipes, place, resume, say, report):
         return None
@@ -155,7 +169,7 @@ def compare(
     for name, entrant in entrants.items():
         say(f"scoring     {name}")
         run = entrant if isinstance(entrant, Path) else place / name
-        rows.append(_row(name, run, entrant, judge, prompt, sample_tokens))
+        rows.append(_row(name, run, entrant, judge, tokenizer, prompt, sample_tokens))
     found = Comparison(
         data=data,
         kind=kind,
@@ -163,10 +177,10 @@ def compare(
         size=judge.size,
         context=window,
         vocab_size=tokenizer.vocab_size,
-        budget=budget.summary,
+        budget=budget.summary if recipes else "as they were trained",
         rows=rows,
         metric=judge.metric,
-        longest=judge.longest_learned(tokenizer),
+        longest=judge.longest_learned(tokenizer) if recipes else None,
         prompt=prompt,
         path=str(place),
     )
@@ -245,8 +259,35 @@ def _check_same(place: Path, asked: Mapping[str, Any], entrants: Mapping[str, En
         if is_done(place / name)
     ]
     for name, before, now in [*shared, *own]:
+        if before != now and name == "content":
+            raise DataError(f"{asked['data']} has changed since {place} was begun: put it back, or take another --out")
         if before != now:
             raise ConfigError(f"{place} was begun with {name}={before}, not {now}: the same again, or another --out")
+
+
+def _check_recipes(place: Path, recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """What each is trained by, in short, those of before too; it must be what those that are done were trained by."""
+    short = {name: _short(recipe.replace(tokenizer=TokenizerConfig()).to_toml()) for name, recipe in recipes.items()}
+    file = place / "plan.json"
+    begun = json.loads(file.read_text(encoding="utf-8")).get("recipes", {}) if file.is_file() else {}
+    for name, recipe in short.items():
+        if is_done(place / name) and begun.get(name, recipe) != recipe:
+            raise ConfigError(f"{place / name} was trained by another recipe than {name} is now: take another --out")
+    return {**begun, **short}
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _digest(plan: Recipe, kind: str) -> str:
+    """Of all that is learned from and scored on."""
+    found = hashlib.sha256()
+    held_out = held_out_part(plan)
+    parts: list[Iterator[str]] = [_texts(plan, kind, "train"), _texts(plan, kind, held_out)]
+    for text in chain.from_iterable(parts):
+        found.update(hashlib.sha256(text.encode()).digest())
+    return found.hexdigest()
 
 
 def _write_plan(place: Path, asked: Mapping[str, Any], tokenizer: Tokenizer) -> None:
@@ -261,19 +302,19 @@ def _tokenizer(plan: Recipe, kind: str, place: Path, *, is_asked: bool) -> Token
     if (place / "tokenizer" / "tokenizer.json").is_file():
         return prepare_tokenizer(TokenizerConfig(path=str(place / "tokenizer")), [])
     config = plan.tokenizer if is_asked else TOKENIZERS["task" if is_task(plan.data.path) else kind]
-    return prepare_tokenizer(config, _training_texts(plan, kind))
+    return prepare_tokenizer(config, _texts(plan, kind, "train"))
 
 
-def _training_texts(plan: Recipe, kind: str) -> Iterator[str]:
+def _texts(plan: Recipe, kind: str, part: Literal["train", "valid", "test"]) -> Iterator[str]:
     if kind == "text":
-        return iter(read_part(plan.data, "train"))
-    return chain.from_iterable((pair.source, pair.target) for pair in part_pairs(plan, "train"))
+        return iter(read_part(plan.data, part))
+    return chain.from_iterable((pair.source, pair.target) for pair in part_pairs(plan, part))
 
 
 # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _row(name: str, run: Path, entrant: Entrant, judge: Judge, prompt: str, n_tokens: int) -> Row:
+def _row(name: str, run: Path, entrant: Entrant, judge: Judge, tokenizer: Tokenizer, prompt: str, n_tokens: int) -> Row:
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
     begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
     learned, steps = int(end["train_tokens"]), int(end["step"])
@@ -287,7 +328,7 @@ def _row(name: str, run: Path, entrant: Entrant, judge: Judge, prompt: str, n_to
                 seen = learned * record["step"] / steps
                 points.append(Point(seen, seen * per_token, record["seconds"], score))
     known = entrant if isinstance(entrant, Contestant) else None
-    scores, by_length = judge.score(model)
+    scores, by_length = judge.score(model, tokenizer)
     return Row(
         name=name,
         year=known.year if known else None,

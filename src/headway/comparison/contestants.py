@@ -131,6 +131,8 @@ def fitted(contestant: Contestant, n_params: int, **given: Any) -> ModelConfig:
             f"{n_params:,} parameters are too few for {contestant.title} over {given.get('vocab_size'):,} tokens, "
             f"which has at least {least:,}: set a smaller tokenizer.vocab_size, or more parameters"
         )
+    if size(WIDEST) < n_params:
+        raise ConfigError(f"{n_params:,} parameters are too many for {contestant.title}: at most {size(WIDEST):,}")
     low, high = 1, WIDEST // STEP
     while low < high:  # the widest that is not above
         middle = (low + high + 1) // 2

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.comparison.contestants import PAIRS, TEXT, Contestant
-from headway.config import FAMILIES, Recipe, load_recipe
+from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
 from headway.errors import ConfigError, DataError, suggest
 from headway.training.checkpoint import Run
 from headway.training.setup import objective_of
@@ -17,10 +17,20 @@ Entrant = Contestant | Recipe | Path
 
 def find_entrants(names: Sequence[str], timeline: Mapping[str, Contestant]) -> dict[str, Entrant]:
     names = list(names) or list(timeline)
-    found = {_folder(name): _entrant(name, timeline) for name in names}
-    if len(found) < len(names):
-        raise ConfigError(f"{', '.join(names)}: two have one name; each takes part once")
+    found: dict[str, Entrant] = {}
+    for name in names:
+        entrant = _entrant(name, timeline)
+        short = str(Path(name)) if isinstance(entrant, Path) and _is_taken(name, names) else _folder(name)
+        if short in found:
+            raise ConfigError(
+                f"{short!r} is there twice: each takes part once; a copied TOML file has a name of its own"
+            )
+        found[short] = entrant
     return found
+
+
+def _is_taken(name: str, names: Sequence[str]) -> bool:
+    return sum(_folder(other) == _folder(name) for other in names) > 1
 
 
 def _folder(name: str) -> str:
@@ -58,6 +68,18 @@ def check_entrant(name: str, entrant: Entrant, kind: str) -> None:
         raise ConfigError(f"{name} learns {objective!r}, which is not what is asked of {kind}: leave it out")
     if isinstance(entrant, Path) and not is_done(entrant):
         raise DataError(f"{entrant} has not been trained to its end; go on with it: headway train {entrant} --resume")
+
+
+def split_doubt(run: Path, data: DataConfig) -> str | None:
+    """Why a run may have learned from what is held out here: it has this data, and holds out other parts of it."""
+    own = load_recipe(run).data
+    names = ("valid", "test", "split", "valid_path", "test_path")
+    differing = [name for name in names if getattr(own, name) != getattr(data, name)]
+    mine, other = ({Path(name).name for name in (some.mix or [some.path])} for some in (own, data))
+    if not differing or not mine & other:
+        return None
+    said = ", ".join(f"data.{name}={getattr(own, name)}" for name in differing)
+    return f"has learned from {', '.join(sorted(mine & other))} with {said}: it may know what is held out here"
 
 
 def is_done(run: Path) -> bool:

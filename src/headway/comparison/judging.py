@@ -4,12 +4,12 @@ that depends on the length of the sentence (Bahdanau et al. 2015, Figure 2)."""
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, Protocol
 
 from headway import metrics
 from headway.config import Recipe
-from headway.data.records import Pair
-from headway.data.sources import open_source
+from headway.data.sources import open_pairs
 from headway.data.splits import read_part, sources_of
 from headway.data.tasks import exact_match, is_task
 from headway.errors import DataError
@@ -43,7 +43,7 @@ class Judge(Protocol):
     metric: str
     prompt: str
 
-    def score(self, model: Model) -> tuple[dict[str, float], list[Length]]: ...
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Length]]: ...
 
     def sample(self, model: Model, prompt: str, n_tokens: int) -> str: ...
 
@@ -66,7 +66,7 @@ class TextJudge:
         self.size = f"{sum(len(text.encode()) for text in self.documents):,} bytes"
         self.prompt = " ".join(self.documents[0].split()[:PROMPT_WORDS])
 
-    def score(self, model: Model) -> tuple[dict[str, float], list[Length]]:
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Length]]:
         found = evaluate(model, self.documents, context=self.window)
         return {"bits_per_byte": found.bits_per_byte, "perplexity": found.perplexity}, []
 
@@ -97,7 +97,7 @@ class PairsJudge:
         self.n_ordinary = len(pairs)
         if longer is not None:
             learned = {pair.source for pair in part_pairs(plan, "train")}
-            pairs += _pairs_of(longer, limit, without=learned)
+            pairs += list(islice((p for p in open_pairs(longer, plan.data.pairs) if p.source not in learned), limit))
         self.pairs = pairs
         self.is_exact = all(is_task(source.name) for source, _ in sources_of(plan.data).values())
         self.metric = "exact_match" if self.is_exact else "bleu"
@@ -107,8 +107,9 @@ class PairsJudge:
     def longest_learned(self, tokenizer: Tokenizer) -> int:
         return max(len(tokenizer.encode(pair.source)) for pair in part_pairs(self.plan, "train"))
 
-    def score(self, model: Model) -> tuple[dict[str, float], list[Length]]:
-        """Of the held-out part as a whole; and, longer sentences too, of those of each length."""
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Length]]:
+        """Of the held-out part as a whole; and, longer sentences too, of those of each length in this tokenizer's
+        tokens, whichever the model's own are."""
         assert model.tokenizer is not None
         sources, targets = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
         room = 10 + 2 * max(len(model.tokenizer.encode(target)) for target in targets)
@@ -117,7 +118,7 @@ class PairsJudge:
         written = [" ".join(translation.text.split("\n")) for translation in found]
         n = self.n_ordinary
         scores = self._scores(written[:n], targets[:n])
-        lengths = [len(model.tokenizer.encode(source)) for source in sources]
+        lengths = [len(tokenizer.encode(source)) for source in sources]
         by_length = []
         for least, most_tokens in _bins(lengths):
             rows = [i for i, length in enumerate(lengths) if least <= length <= most_tokens]
@@ -134,21 +135,6 @@ class PairsJudge:
 
     def sample(self, model: Model, prompt: str, n_tokens: int) -> str:
         return ""
-
-
-def _pairs_of(path: str, limit: int, *, without: set[str]) -> list[Pair]:
-    """The first of a source, but for those whose source was learned from."""
-    source = open_source(path)
-    if source.kind != "pairs":
-        raise DataError(f"{path} holds {source.kind}, and not pairs to score")
-    found: list[Pair] = []
-    for record in source.records():
-        assert isinstance(record, Pair)
-        if record.source not in without:
-            found.append(record)
-        if len(found) == limit:
-            break
-    return found
 
 
 def _bins(lengths: Sequence[int]) -> list[tuple[int, int]]:

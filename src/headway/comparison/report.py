@@ -11,12 +11,12 @@ TITLES = {"bits_per_byte": "bits per byte", "perplexity": "perplexity", "exact_m
 
 def text_table(found: Comparison) -> str:
     """Everything, for a terminal."""
-    parts = [_about(found), "", _aligned(_head(found), [_cells(found, row) for row in found.rows])]
+    parts = [_about(found), "", _aligned(_head(found), [_cells(found, row) for row in found.rows], left=1)]
     if lengths := _length_rows(found):
         parts += ["", _length_title(found), "", _aligned(*lengths)]
     for row in found.rows:
         if row.sample:
-            lines = "\n".join(f"    {line}" for line in row.sample.splitlines() if line.strip())
+            lines = "\n".join(f"    {_printable(line)}" for line in row.sample.splitlines() if line.strip())
             parts += ["", f"{row.name} writes:", "", lines]
     return "\n".join(parts)
 
@@ -62,7 +62,8 @@ def _named(row: Row) -> str:
 
 
 def _about(found: Comparison) -> str:
-    what = f"{found.data}, {found.budget}; scored on {found.size} held out"
+    part = "of the test part" if found.part == "test" else "held out"
+    what = f"{found.data}, {found.budget}; scored on {found.size} {part}"
     how = f"windows of {found.context} of {found.vocab_size:,} tokens" if found.kind == "text" else ""
     return f"{what}{f', {how}' if how else ''}"
 
@@ -109,12 +110,17 @@ def _length_rows(found: Comparison) -> tuple[list[str], list[list[str]]] | None:
     return ["tokens", "sentences", *(row.name for row in found.rows)], table
 
 
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _printable(line: str) -> str:
+    """Nothing that a terminal would obey."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int | None = None) -> str:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):
         cells = [
-            cell.ljust(w) if i == 1 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(w) if i == left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
@@ -122,4 +128,5 @@ def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _piped(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = "| " + " | ".join("---" if i == 1 else "---:" for i in range(len(head))) + " |"
-    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)])
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, *rows)]
+    return "\n".join([f"| {lines[0]} |", rule, *(f"| {line} |" for line in lines[1:])])

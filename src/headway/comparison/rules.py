@@ -1,5 +1,6 @@
 """What is the same for all: the budget, and how it becomes a recipe for each."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -12,13 +13,16 @@ from headway.comparison.contestants import Contestant, fitted
 from headway.comparison.entrants import fields_of
 from headway.config import ModelConfig, Recipe, recipe_from_table
 from headway.config.recipes import apply_setting
+from headway.devices import parse_device
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
+from headway.training.monitor import memory_free
 from headway.training.setup import part_pairs
 
 DEFAULT_PARAMS, DEFAULT_SECONDS = 1_000_000, 60.0
 LEARNING = {"beta2": 0.98, "weight_decay": 0.01, "warmup_steps": 30}  # of contestants that say nothing else
 LOOKS = 8  # points of a curve
+LEARNED_BYTES = 16  # of a parameter: itself, its gradient and two moments
 FOREVER = 10**9  # steps, of a run that ends by the clock
 
 
@@ -32,7 +36,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name}={value} is no budget: a number above 0")
         if self.tokens is not None and self.seconds is not None:
             raise ConfigError(f"tokens={self.tokens:,}, seconds={self.seconds:g}: one of the two")
@@ -91,7 +95,14 @@ class Rules:
         given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size, **settings}
         if "context" in fields_of(contestant):
             given["context"] = self.window
-        return fitted(contestant, self.budget.params or DEFAULT_PARAMS, **given)
+        wanted = self.budget.params or DEFAULT_PARAMS
+        free = memory_free(parse_device(self.plan.train.device))
+        if free is not None and wanted * LEARNED_BYTES > free:
+            raise ConfigError(
+                f"{wanted:,} parameters need {wanted * LEARNED_BYTES / 2**30:,.0f} GiB to learn, and "
+                f"{free / 2**30:.0f} are free: ask for fewer with --params"
+            )
+        return fitted(contestant, wanted, **given)
 
     def _within_budget(self, recipe: Recipe) -> Recipe:
         config, tokens = recipe.train, self.budget.tokens

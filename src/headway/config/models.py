@@ -246,7 +246,7 @@ class Seq2SeqConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="
     """Two deep LSTMs. Defaults: Sutskever et al. 2014, §3.4, but for one vocabulary for both sides."""
 
     vocab_size: int = 80_000
-    context: int = 128  # longest source and target that are learned from; there is no limit otherwise
+    context: int = 128  # longest source and target, learned from or translated
     n_layers: int = 4  # of each side
     d_model: int = 1000
     cell: Cell = "lstm"
@@ -268,7 +268,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
     """Attention, the first. Defaults: RNNsearch (Bahdanau et al. 2015, appendix A.2), one vocabulary for both sides."""
 
     vocab_size: int = 30_000
-    context: int = 128  # longest source and target that are learned from; there is no limit otherwise
+    context: int = 128  # longest source and target, learned from or translated
     n_encoder_layers: int = 1  # each reading both ways
     d_model: int = 620  # of a word's vector
     d_hidden: int = 1000  # of each direction of the encoder, and of the decoder

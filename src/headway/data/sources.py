@@ -187,6 +187,18 @@ def _visible(folder: Path) -> Iterator[Path]:
         yield from (Path(place) / name for name in names if not name.startswith("."))
 
 
+def open_pairs(path: str, columns: str | None = None) -> Iterator[Pair]:
+    """The pairs at a path; of a table the named columns, or the first two."""
+    is_file = corpus(path) is None and "{" not in path
+    known = {"csv": columns or "1,2", "tsv": columns or "1,2", "jsonl": columns, "parquet": columns} if is_file else {}
+    source = open_source(path, pairs=known.get(format_of(path)))
+    if source.kind != "pairs":
+        raise DataError(
+            f"{path} holds {source.kind}, and not pairs: name two files as train.{{en,de}}, or a table of two columns"
+        )
+    return (record for record in source.records() if isinstance(record, Pair))
+
+
 def _one_format(path: str, files: list[Path]) -> tuple[list[Path], str]:
     """Files of one format; a folder or glob that mixes several has to say which is meant."""
     formats: dict[str, int] = {}

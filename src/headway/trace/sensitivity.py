@@ -69,7 +69,7 @@ def reach(model: Model, ids: Sequence[int], *, distance: int = 32, places: int =
 
 
 def as_text(found: Sequence[Reach]) -> str:
-    width = max(8, *(len(one.name) for one in found))
+    width = max(len("steps back"), *(len(one.name) for one in found))
     n = len(found[0].values)
     shown = sorted({d for d in (1, 2, 4, 8, 16, 32, 64, 128, n) if d <= n})
     lines = [f"  {'steps back':<{width}}  " + "".join(f"{d:>10}" for d in shown)]

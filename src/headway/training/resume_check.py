@@ -19,7 +19,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from headway.config import Recipe
+from headway.config import Recipe, TokenizerConfig
 from headway.errors import HeadwayError
 from headway.files import CHECKSUMS, write_text
 from headway.training.checkpoint import Run
@@ -67,6 +67,9 @@ def check_resume(
     say(f"undisturbed: {steps} steps" + (f" on {ranks} ranks ({train.parallel})" if ranks > 1 else ""))
     _live(file, undisturbed, ranks, None, folder)
     made = _last_step(undisturbed)  # early stopping may have ended it before
+    if recipe.tokenizer.path is None:  # one for both: making another would prove nothing, and WordPiece's ties differ
+        same = TokenizerConfig(path=str(undisturbed.at(made).absolute()), dropout=recipe.tokenizer.dropout)
+        write_text(file, recipe.replace(train=train, tokenizer=same).to_toml())
     targets = sorted(random.Random(seed).sample(range(1, made), min(kills, max(made - 1, 0))))
     for target in targets:
         if _live(file, killed, ranks, target, folder):
