@@ -73,6 +73,8 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("data.valid=2", "data.valid=2"),
         ("model.name=gpt9", "no model family or preset named 'gpt9'"),
         ("tokenizer.kind=words", "tokenizer.kind='words' is not one of 'char', 'word'"),
+        ("tokenizer.words=none", "tokenizer.words='none' is not one of 'punctuation', 'spaces', 'blanks'"),
+        ("train.carry=maybe", "train.carry='maybe' is not one of "),
         ("train.steps.x=1", "'steps' is a value, not a table"),
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),

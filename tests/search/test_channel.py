@@ -62,3 +62,5 @@ def test_weights_are_read_from_a_line_and_written_to_one():
         Weights.parse("chanel=1")
     with pytest.raises(ConfigError, match=r"'lm=much' is not of the form lm=0\.5"):
         Weights.parse("lm=much")
+    with pytest.raises(ConfigError, match="lm is named twice"):
+        Weights.parse("lm=1,lm=2")

@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -54,10 +55,21 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
         near = suggest(unknown[1], names)  # "Did you mean 'steps'?", to be found at "train.steps"
         near = near.replace("'", f"'{path}.", 1) if near and path else near
         return f"no setting {key!r}." + (near or f" There are: {', '.join(names)}")
-    if get_origin(kind) is Literal:
-        names = list(get_args(kind))
-        return f"{path}={table!r} is not one of {', '.join(map(repr, names))}." + suggest(str(table), names)
+    if names := _choices(kind):
+        known = [name for name in names if isinstance(name, str)]
+        listed = ", ".join(str(name).lower() if isinstance(name, bool) else repr(name) for name in names)
+        return f"{path}={table!r} is not one of {listed}." + suggest(str(table), known)
     return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+
+
+def _choices(kind: Any) -> list[Any]:
+    """The values of a type that has a few; none of others."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    if get_origin(kind) not in (Union, UnionType):
+        return [True, False] if kind is bool else []
+    found = [_choices(member) for member in get_args(kind) if member is not NoneType]
+    return [value for some in found for value in some] if all(found) else []
 
 
 def notes(kind: type[Config]) -> dict[str, str]:

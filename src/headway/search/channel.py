@@ -59,6 +59,8 @@ class Weights:
                 raise ConfigError(
                     f"weights: no term {name!r}." + suggest(name, names, otherwise=f" There are: {', '.join(names)}")
                 )
+            if name in found:
+                raise ConfigError(f"weights: {name} is named twice in {text!r}")
             try:
                 found[name] = float(value)
             except ValueError:
