@@ -43,6 +43,7 @@ ALLOWED = {
     },
     "comparison": {
         "costs",
+        "devices",
         "errors",
         "files",
         "config",
