@@ -182,6 +182,8 @@ def _report(
         print(f"{'against':<16}{files.against}")
     for row in compared:
         names = (facts.get("model") or facts.get("hypotheses"), files.against)
+        if names[0] == names[1]:  # one model, read with and without a channel
+            names = ("the first", "the second")
         better = f"{names[row.second > row.first]} is better, by more than chance"
         both = zip((row.first, row.second), row.within, strict=True)
         scores = " against ".join(f"{value:.2f} ± {within:.2f}" for value, within in both)
