@@ -7,7 +7,6 @@ Each is an ordinary run in a folder of its own, which `headway eval`, `generate`
 read back from there, so that a run that was trained before can take part too.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from headway.comparison.begun import check_recipes, check_same, digest, write_plan
 from headway.comparison.contestants import PAIRS, TEXT, Contestant
 from headway.comparison.entrants import (
     Entrant,
@@ -26,7 +26,7 @@ from headway.comparison.entrants import (
     split_doubt,
     window_for,
 )
-from headway.comparison.judging import Judge, Length, PairsJudge, TextJudge, held_out_part
+from headway.comparison.judging import Judge, Length, PairsJudge, TextJudge
 from headway.comparison.rules import Budget, Rules
 from headway.config import (
     DataConfig,
@@ -41,7 +41,7 @@ from headway.costs import flops_per_token
 from headway.data.formats import format_of
 from headway.data.splits import located, read_part, sources_of
 from headway.data.tasks import is_task
-from headway.errors import CheckpointError, ConfigError, DataError
+from headway.errors import CheckpointError, ConfigError
 from headway.files import finite, free_name, write_text
 from headway.models import load
 from headway.tokenizers import Tokenizer
@@ -147,8 +147,9 @@ def compare(
     if place.exists() and any(place.iterdir()) and not resume:
         raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
     asked = {"data": data, **asdict(budget), "context": window, "settings": general, "of one": special}
-    asked["content"] = _digest(plan, kind)
-    _check_same(place, asked, entrants)
+    asked["content"] = digest(chain(_texts(plan, kind, "train"), _texts(plan, kind, judge.part)))
+    done = [name for name in entrants if is_done(place / name)]
+    check_same(place, asked, done)
     tokenizer = _tokenizer(plan, kind, place, is_asked=any(setting.startswith("tokenizer.") for setting in general))
     say(f"tokenizer   {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
     rules = Rules(plan, kind, window, budget, tokenizer, place)
@@ -157,11 +158,11 @@ def compare(
         for name, entrant in entrants.items()
         if not isinstance(entrant, Path)
     }
-    asked["recipes"] = _check_recipes(place, recipes)
+    asked["recipes"] = check_recipes(place, recipes, done)
     for name, entrant in entrants.items():
         if isinstance(entrant, Path) and (doubt := split_doubt(entrant, plan.data)):
             say(f"note        {name} {doubt}")
-    _write_plan(place, asked, tokenizer)  # all that could be wrong with it has been found by now
+    write_plan(place, asked, tokenizer)  # all that could be wrong with it has been found by now
     if not _train_all(recipes, place, resume, say, report):
         return None
     prompt = judge.prompt if prompt is None else prompt
@@ -245,56 +246,6 @@ def _judge(plan: Recipe, kind: str, window: int, longer: str | None, limit: int,
     if longer is not None:
         raise ConfigError(f"longer={longer!r}: longer sentences are asked of pairs, and {plan.data.path} is text")
     return TextJudge(plan, window)
-
-
-def _check_same(place: Path, asked: Mapping[str, Any], entrants: Mapping[str, Entrant]) -> None:
-    """What is gone on with must be what was begun; of those that are not done, their own settings may change."""
-    if not (place / "plan.json").is_file():
-        return
-    begun = json.loads((place / "plan.json").read_text(encoding="utf-8"))
-    shared = [(name, begun.get(name), value) for name, value in asked.items() if name != "of one"]
-    own = [
-        (f"settings of {name}", begun["of one"].get(name), asked["of one"].get(name))
-        for name in entrants
-        if is_done(place / name)
-    ]
-    for name, before, now in [*shared, *own]:
-        if before != now and name == "content":
-            raise DataError(f"{asked['data']} has changed since {place} was begun: put it back, or take another --out")
-        if before != now:
-            raise ConfigError(f"{place} was begun with {name}={before}, not {now}: the same again, or another --out")
-
-
-def _check_recipes(place: Path, recipes: Mapping[str, Recipe]) -> dict[str, str]:
-    """What each is trained by, in short, those of before too; it must be what those that are done were trained by."""
-    short = {name: _short(recipe.replace(tokenizer=TokenizerConfig()).to_toml()) for name, recipe in recipes.items()}
-    file = place / "plan.json"
-    begun = json.loads(file.read_text(encoding="utf-8")).get("recipes", {}) if file.is_file() else {}
-    for name, recipe in short.items():
-        if is_done(place / name) and begun.get(name, recipe) != recipe:
-            raise ConfigError(f"{place / name} was trained by another recipe than {name} is now: take another --out")
-    return {**begun, **short}
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _digest(plan: Recipe, kind: str) -> str:
-    """Of all that is learned from and scored on."""
-    found = hashlib.sha256()
-    held_out = held_out_part(plan)
-    parts: list[Iterator[str]] = [_texts(plan, kind, "train"), _texts(plan, kind, held_out)]
-    for text in chain.from_iterable(parts):
-        found.update(hashlib.sha256(text.encode()).digest())
-    return found.hexdigest()
-
-
-def _write_plan(place: Path, asked: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    write_text(place / "plan.json", json.dumps(asked, indent=1) + "\n")
-    if not (place / "tokenizer").exists():
-        tokenizer.save(place / "tokenizer")
 
 
 def _tokenizer(plan: Recipe, kind: str, place: Path, *, is_asked: bool) -> Tokenizer:
