@@ -16,6 +16,7 @@ import torch
 import transformers
 
 import headway
+from headway import cli
 from headway.cli import main
 from tests.cli.running import run
 from tests.training.recipes import for_objective
@@ -295,6 +296,22 @@ def test_demo_shows_what_it_promises(capsys):
     assert "tokens/s" in err
     document = json.loads(run(f"demo {TINY} --json", capsys)[1])
     assert document["gpt"] < document["untrained"]
+
+
+def test_a_run_with_a_last_word_is_not_cut_off_on_its_way_out(monkeypatch):
+    """Whoever has SIGTERM ignored inside of a command has it ignored until its error is out."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(cli, "app", lambda **given: signal.signal(signal.SIGTERM, signal.SIG_IGN))
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        main([])
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        monkeypatch.setattr(cli, "app", lambda **given: None)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        main([])
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_what_does_not_write_says_so(capsys, tmp_path):

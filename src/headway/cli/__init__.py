@@ -84,7 +84,8 @@ def _in_order() -> Iterator[None]:
         yield
     finally:
         for number in asked:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is leave:  # a run with a last word to say has SIGTERM ignored until it is out
+                signal.signal(number, signal.SIG_DFL)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.options import Json, check_out, print_json, program
+from headway.cli.options import Json, check_picture, print_json, program
 
 if TYPE_CHECKING:
     from headway.comparison import Comparison
@@ -79,10 +79,7 @@ def compare(
     for name, value in (("--context", context), ("--limit", limit), ("--num-beams", num_beams)):
         if value is not None and value < 1:
             raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
-    if plot is not None:
-        check_out(plot, "--plot")
-        if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise typer.BadParameter(f"{plot} is not named .png, .svg or .pdf", param_hint="--plot")
+    check_picture(plot, "--plot")
     n_params, n_tokens = _count(params, "--params"), _count(tokens, "--tokens")
 
     import headway

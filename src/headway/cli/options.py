@@ -91,8 +91,8 @@ def check_out(file: Path | None, flag: str) -> None:
         raise typer.BadParameter(f"there is no folder {file.parent} to write {file.name} to", param_hint=flag)
 
 
-def check_picture(file: Path | None) -> None:
+def check_picture(file: Path | None, flag: str = "--out") -> None:
     """The same for pictures, whose names say what they are."""
-    check_out(file, "--out")
+    check_out(file, flag)
     if file is not None and file.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise typer.BadParameter(f"{file} is not named .png, .svg or .pdf", param_hint="--out")
+        raise typer.BadParameter(f"{file} is not named .png, .svg or .pdf", param_hint=flag)
