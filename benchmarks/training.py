@@ -27,7 +27,7 @@ from headway.data.batches import CausalBatch
 from headway.training.monitor import device_peak
 from headway.training.objectives import Learner
 from headway.training.optim import Optimizer
-from headway.training.step import CapturedStep, Step, Work, compile_blocks, compile_whole, narrow_residual
+from headway.training.step import CapturedStep, TrainStep, Work, compile_blocks, compile_whole, narrow_residual
 
 PRESETS = {
     "gpt2": {"layers": 12, "heads": 12, "width": 768, "context": 1024, "batch": 32, "vocabulary": 50304},
@@ -106,7 +106,7 @@ def our_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Te
         compile_whole(model) if options.compile == "model" else compile_blocks(model)
     optimizer = Optimizer(model, TrainConfig(lr=3e-4), device=device)
     optimizer.set_rate(3e-4)
-    once = Step(learner, optimizer, clip=1.0, autocast=is_bfloat16, device=device)
+    once = TrainStep(learner, optimizer, clip=1.0, autocast=is_bfloat16, device=device)
     step = CapturedStep(once) if device.type == "cuda" else once
     batch = CausalBatch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
     n_targets = batch.targets.numel()

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import headway
-from headway.nn import Look, SelfAttention, attention, masks, positions
+from headway.nn import Look, SelfAttention, dot_product_attention, make_positions, masks
 from headway.nn.positions import Positions, sinusoid
 from headway.sampling import SAMPLERS
 
@@ -17,7 +17,7 @@ def test_scores_112_and_96_with_keys_of_64_give_weights_88_and_12():
     q = torch.zeros(1, 1, 1, 64)
     k = torch.zeros(1, 1, 2, 64)
     q[..., 0], k[0, 0, :, 0] = 1.0, torch.tensor([112.0, 96.0])
-    _, weights = attention(q, k, torch.randn(1, 1, 2, 64))
+    _, weights = dot_product_attention(q, k, torch.randn(1, 1, 2, 64))
     assert [round(w, 2) for w in weights.flatten().tolist()] == [0.88, 0.12]
 
 
@@ -25,7 +25,7 @@ def weighted(a, x):
     """Attention with exactly the weights a: one key per value, whose score is ln a."""
     q = torch.ones(1, 1, 1, 1)
     k = torch.tensor(a).log()[None, None, :, None]
-    y, weights = attention(q, k, torch.tensor(x)[None, None])
+    y, weights = dot_product_attention(q, k, torch.tensor(x)[None, None])
     assert_close(weights.flatten(), torch.tensor(a))
     return y.flatten()
 
@@ -53,7 +53,7 @@ def test_attention_without_positions_is_permutation_equivariant():
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"])
 def test_attention_with_positions_is_not(kind):
-    place = positions(kind, context=7, d_model=16, d_head=4, n_heads=4, theta=10_000.0, is_causal=False)
+    place = make_positions(kind, context=7, d_model=16, d_head=4, n_heads=4, theta=10_000.0, is_causal=False)
     for table in place.parameters():
         torch.nn.init.normal_(table)
     x, order = torch.randn(2, 7, 16), torch.tensor([3, 0, 6, 1, 5, 2, 4])

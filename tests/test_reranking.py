@@ -9,7 +9,7 @@ import headway
 from headway.data.records import Pair
 from headway.errors import ConfigError, InputError
 from headway.reranking import Channel, pair_log_probs, text_log_probs
-from headway.search.channel import Weights
+from headway.search.channel import ChannelWeights
 from headway.tokenizers import train as train_tokenizer
 from headway.translation import translate, tuned
 from tests.models.variants import loud
@@ -89,7 +89,7 @@ def test_empty_texts_have_the_probability_of_an_end_alone():
 def test_beams_are_in_the_order_of_the_channels_score():
     model, back = made("transformer", **TRANSLATORS["transformer"]), made("bahdanau", **TRANSLATORS["bahdanau"])
     lm = made("ngram", **LANGUAGE_MODELS["ngram"])
-    weights = Weights(0.7, 0.4, 0.2, 0.1)
+    weights = ChannelWeights(0.7, 0.4, 0.2, 0.1)
     beams = translate(model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8)
     found = translate(model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8, channel=Channel(back, lm, weights))
     for text, before, after in zip(TEXTS, beams, found, strict=True):
@@ -113,7 +113,7 @@ def test_beams_are_in_the_order_of_the_channels_score():
 def test_without_a_say_the_channel_leaves_beams_as_they_are():
     model, lm = made("transformer", **TRANSLATORS["transformer"]), made("gpt", **LANGUAGE_MODELS["gpt"])
     plain = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8)
-    silent = Channel(None, lm, Weights(1.0, 0.0, 0.0, 0.0))
+    silent = Channel(None, lm, ChannelWeights(1.0, 0.0, 0.0, 0.0))
     same = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8, channel=silent)
     assert [[o.tokens for o in (t, *t.others)] for t in same] == [[o.tokens for o in (t, *t.others)] for t in plain]
 

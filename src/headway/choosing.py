@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.errors import ConfigError
 from headway.models.base import LanguageModel
-from headway.sampling import FLAT, GREEDY_BELOW, SAMPLERS, Pipeline, Rows
+from headway.sampling import FLAT, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.parameters import flat_name, plain
 from headway.search.prompts import as_ids
 from headway.tokenizers import Tokenizer
@@ -27,7 +27,7 @@ def make_pipeline(
     temperature: float | Sequence[float] | None = None,
     do_sample: bool = True,
     **settings: Any,
-) -> Pipeline | Rows:
+) -> Pipeline | PerRowPipeline:
     """The pipeline of some settings, with what they leave to the tokenizer filled in: which tokens end a text, break a
     repeat, or are protected from xtc. A temperature of 0 is greedy, in some rows where it is a list."""
     heat, settings = plain(temperature), _flat(settings)

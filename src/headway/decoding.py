@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headway.models.base import LanguageModel
 from headway.nn.state import State
-from headway.sampling import Pipeline, Rows
+from headway.sampling import PerRowPipeline, Pipeline
 
 Choose = Callable[[Tensor, list[list[int]]], Tensor]  # logits (B, V) and all tokens so far → one token a row (B,)
 
@@ -37,7 +37,11 @@ def decode(
 
 
 def chooser(
-    pipe: Pipeline | Rows, prompts: Sequence[Sequence[int]], seeds: Sequence[int], *, vocab_size: int | None = None
+    pipe: Pipeline | PerRowPipeline,
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[int],
+    *,
+    vocab_size: int | None = None,
 ) -> Choose:
     """The choice of a pipeline, row i drawing from the i-th seed; entries past the vocabulary are padding."""
     state = pipe.start(len(prompts), seeds)

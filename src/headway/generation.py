@@ -20,8 +20,8 @@ from headway.nn.state import State
 from headway.sampling import (
     PRESETS,
     History,
+    PerRowPipeline,
     Pipeline,
-    Rows,
     check_stops,
     find_stop,
     held_length,
@@ -35,7 +35,7 @@ DEFAULT_NEW_TOKENS = 256
 DEFAULT_BATCH = 32  # rows written at a time
 
 
-class Step(NamedTuple):
+class SamplerTrace(NamedTuple):
     """What one stage did to the distribution a token was drawn from."""
 
     stage: str
@@ -56,7 +56,7 @@ class Token(NamedTuple):
     logprob: float | None = None  # ln p by the model itself, before any sampler
     top: list[tuple[int, float]] | None = None  # the most likely tokens and their ln p
     stop: str | None = None  # the stop string that ended the row
-    steps: list[Step] | None = None  # with `explain`
+    steps: list[SamplerTrace] | None = None  # with `explain`
 
 
 def generate(
@@ -72,7 +72,7 @@ def generate(
     include_stop: bool = False,
     logprobs: int | None = None,
     explain: bool = False,
-    pipeline: Pipeline | Rows | None = None,
+    pipeline: Pipeline | PerRowPipeline | None = None,
     preset: str = "default",
     order: Sequence[str] | None = None,
     batch_size: int = DEFAULT_BATCH,
@@ -142,7 +142,7 @@ class Request:
 
     model: LanguageModel
     tokenizer: Tokenizer
-    pipe: Pipeline | Rows
+    pipe: Pipeline | PerRowPipeline
     ends: frozenset[int]
     stops: list[str]
     include_stop: bool
@@ -165,7 +165,7 @@ def _batches(
 
 def write(
     request: Request,
-    pipe: Pipeline | Rows,
+    pipe: Pipeline | PerRowPipeline,
     prompts: list[list[int]],
     limits: list[int],
     seeds: list[int],
@@ -239,19 +239,19 @@ def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, lis
     return log_p[id].item(), top
 
 
-def _least_length(pipe: Pipeline | Rows, row: int) -> int:
+def _least_length(pipe: Pipeline | PerRowPipeline, row: int) -> int:
     """Before so many tokens text stops do not count either."""
     one = pipe.select([row])
     calls = [call for call in getattr(one, "calls", []) if call.name == "min_new_tokens" and not call.is_off]
     return calls[0].row(0)["min_new"] if calls else 0
 
 
-def _explain(loop: Loop, slot: int, id: int) -> list[Step]:
+def _explain(loop: Loop, slot: int, id: int) -> list[SamplerTrace]:
     """The distribution after each stage, as it was before the token was added to the history."""
     index = torch.tensor([slot], device=loop.device)
     history = loop.history.reorder(index)
     history = History(history.ids, history.lengths - 1, history.n_prompt)
-    steps: list[Step] = []
+    steps: list[SamplerTrace] = []
     pipe, before = loop.pipe.select([slot]), None
     assert isinstance(pipe, Pipeline)
     for name, row in pipe.explain(loop.logits[index], history=history, state=loop.drawn_from.reorder(index)):
@@ -260,12 +260,14 @@ def _explain(loop: Loop, slot: int, id: int) -> list[Step]:
     return steps
 
 
-def describe(name: str, row: Tensor, id: int, before: Tensor | None, n_best: int = 5) -> Step:
+def describe(name: str, row: Tensor, id: int, before: Tensor | None, n_best: int = 5) -> SamplerTrace:
     """What a stage made of the row (V,) `before` it."""
     p, alive = row.double().softmax(dim=-1), row.isfinite()
     gone = torch.zeros_like(p) if before is None else before.double().softmax(dim=-1).masked_fill(alive, 0.0)
     n_gone = 0 if before is None else int((before.isfinite() & ~alive).sum())
-    return Step(name, int(alive.sum()), n_gone, _likely(gone, min(n_best, n_gone)), p[id].item(), _likely(p, n_best))
+    return SamplerTrace(
+        name, int(alive.sum()), n_gone, _likely(gone, min(n_best, n_gone)), p[id].item(), _likely(p, n_best)
+    )
 
 
 def _likely(p: Tensor, n: int) -> list[tuple[int, float]]:

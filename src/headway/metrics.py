@@ -22,7 +22,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedBootstrapResult:
     """One metric of two systems; p is how likely a difference like this is by chance (paired bootstrap)."""
 
     name: str
@@ -74,7 +74,7 @@ def compare(
     *,
     lowercase: bool = False,
     samples: int = 1000,
-) -> list[Comparison]:
+) -> list[PairedBootstrapResult]:
     """Two systems on the same sentences by paired bootstrap (Koehn 2004): how often does resampling the sentences turn
     the order round? The seed is fixed, so that the answer is."""
     for texts in (first, second):
@@ -91,7 +91,7 @@ def compare(
     signatures, found = test()
     rows = [(name, found[name]) for name in found if name != "System"]
     return [
-        Comparison(
+        PairedBootstrapResult(
             name=name,
             first=pair[0].score,
             second=pair[1].score,

@@ -16,7 +16,7 @@ from headway.models import NGram
 from headway.models.base import LanguageModel, Model, evaluating, language_model
 from headway.nn.masks import padding
 from headway.reading import begin_id, encode_sources, start, translator
-from headway.search.channel import Terms, Weights
+from headway.search.channel import ChannelWeights, Terms
 
 MAX_LOGITS = 2**24  # numbers held at once: 64 MiB in float32
 
@@ -27,7 +27,7 @@ class Channel:
 
     reverse: Model | None = None
     lm: Model | None = None
-    weights: Weights = Weights()  # noqa: RUF009 (frozen)
+    weights: ChannelWeights = ChannelWeights()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         if self.reverse is None and self.lm is None:

@@ -23,11 +23,11 @@ from headway.models.base import Model, Translator, evaluating
 from headway.nn.linear import PackedWeights
 from headway.reading import begin_id, encode_sources, start, translator
 from headway.reranking import Channel
-from headway.sampling import FLAT, PRESETS, SAMPLERS, Pipeline, Rows
+from headway.sampling import FLAT, PRESETS, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.stages import Call
 from headway.search import Hypothesis, beam_search
 from headway.search.beam import make_rules
-from headway.search.channel import Terms, Weights, tune
+from headway.search.channel import ChannelWeights, Terms, tune
 from headway.search.prompts import check_whole, stages
 from headway.tokenizers import Tokenizer
 from headway.trace.attention import record
@@ -87,7 +87,7 @@ def translations(
     preset: str | None = None,
     order: Sequence[str] | None = None,
     channel: Channel | None = None,
-    note: Callable[[Pipeline | Rows], None] = lambda pipe: None,
+    note: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
     """Yield (row, translation) as they are done, similar lengths together.
@@ -237,7 +237,7 @@ def _reranked(
 
 
 class Tuned(NamedTuple):
-    weights: Weights
+    weights: ChannelWeights
     before: float  # BLEU of the direct model's own order
     after: float
 
@@ -269,7 +269,7 @@ def tuned(
 
     used = [name for name, part in (("channel", channel.reverse), ("lm", channel.lm)) if part is not None]
     weights, after = tune(terms, judge, terms=[*used, "length"])
-    return Tuned(weights, judge([Weights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
+    return Tuned(weights, judge([ChannelWeights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
 
 
 def _written(tokens: list[Token]) -> Translation:

@@ -57,13 +57,13 @@ def test_the_estimate_is_what_a_gpu_measures():
     from headway.data.batches import CausalBatch
     from headway.training.objectives import Learner
     from headway.training.optim import Optimizer
-    from headway.training.step import Step, Work, compile_blocks
+    from headway.training.step import TrainStep, Work, compile_blocks
 
     device, train = torch.device("cuda"), TrainConfig()
     config = model_config("gpt2", {"dropout": 0.0})
     model = headway.create(config, device=device).train()
     compile_blocks(model)
-    step = Step(
+    step = TrainStep(
         Learner(model, "causal"), Optimizer(model, train, device=device), clip=1.0, autocast=True, device=device
     )
     ids = torch.randint(50257, (8, 1025), device=device)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from headway.nn import attention, fast_attention, flex_attention, masks
+from headway.nn import dot_product_attention, fast_attention, flex_attention, masks
 from tests.reference.attention import attention_in_loops
 
 
@@ -30,7 +30,7 @@ def problems(draw):
 @settings(max_examples=150)
 def test_reference_equals_loops(problem):
     q, k, v, mask, bias, causal = problem
-    y, weights = attention(q, k, v, mask=mask, bias=bias, causal=causal)
+    y, weights = dot_product_attention(q, k, v, mask=mask, bias=bias, causal=causal)
     expected, expected_weights = attention_in_loops(q, k, v, mask, bias, causal)
     assert_close(y, expected, rtol=1e-5, atol=1e-5)
     assert_close(weights, expected_weights, rtol=1e-5, atol=1e-5)
@@ -41,7 +41,7 @@ def test_reference_equals_loops(problem):
 def test_fast_equals_reference_with_gradients(problem):
     q, k, v, mask, bias, causal = problem
     results = []
-    for function in (attention, fast_attention):
+    for function in (dot_product_attention, fast_attention):
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
         added = None if bias is None else bias.clone().requires_grad_()
         y, _ = function(*leaves, mask=mask, bias=added, causal=causal)
@@ -54,14 +54,14 @@ def test_fast_equals_reference_with_gradients(problem):
 
 def test_weights_sum_to_one_and_hidden_keys_get_exactly_nothing():
     q, k, v = torch.randn(3, 2, 4, 6, 8).unbind()
-    _, weights = attention(q, k, v, mask=masks.sliding_window(6, window=3))
+    _, weights = dot_product_attention(q, k, v, mask=masks.sliding_window(6, window=3))
     assert_close(weights.sum(-1), torch.ones(2, 4, 6))
     assert (weights.masked_select(~masks.sliding_window(6, window=3)) == 0).all()
 
 
 def test_dropout_falls_on_the_weights_in_training_only():
     q, k, v = torch.ones(3, 1, 1, 1000, 4).unbind()
-    for function in (attention, fast_attention):
+    for function in (dot_product_attention, fast_attention):
         y, _ = function(q, k, v, dropout=0.5)
         assert y.std() > 0.01  # different for each query
         assert y.mean().item() == pytest.approx(1.0, abs=0.02)  # but right on average
@@ -77,7 +77,7 @@ def test_flex_equals_reference_on_the_gpu(has_bias, has_mask):
     documents = torch.arange(128, device="cuda")[None].expand(2, -1) // 50
     mask = masks.document(documents)[:, None] if has_mask else None
     leaves = [x for x in (q, k, v, bias) if x is not None]
-    y, _ = attention(q, k, v, mask=mask, bias=bias, causal=True)
+    y, _ = dot_product_attention(q, k, v, mask=mask, bias=bias, causal=True)
     expected = torch.autograd.grad(y.square().sum(), leaves)
     fast, _ = flex_attention(q, k, v, mask=mask, bias=bias, causal=True)
     assert_close(fast, y, rtol=1e-3, atol=1e-3)

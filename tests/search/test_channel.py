@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import ConfigError
-from headway.search.channel import Terms, Weights, tune
+from headway.search.channel import ChannelWeights, Terms, tune
 
 NUMBERS = st.floats(-20, 0)
 TERMS = st.builds(Terms, NUMBERS, NUMBERS, NUMBERS, st.floats(0.1, 3))
-WEIGHTS = st.builds(Weights, *[st.floats(0, 3)] * 3, st.floats(-3, 3))
+WEIGHTS = st.builds(ChannelWeights, *[st.floats(0, 3)] * 3, st.floats(-3, 3))
 
 
 @given(TERMS, WEIGHTS)
@@ -29,8 +29,8 @@ def test_the_best_is_the_first_with_the_highest_score(candidates, w):
 
 def test_a_weight_of_nothing_leaves_out_what_is_infinite():
     impossible = Terms(-1.0, -math.inf, -1.0, 1.0)
-    assert Weights(1.0, 0.0, 0.0).score(impossible) == -1.0
-    assert Weights(1.0, 0.5, 0.0).best([impossible, Terms(-9.0, -9.0, -9.0, 1.0)]) == 1
+    assert ChannelWeights(1.0, 0.0, 0.0).score(impossible) == -1.0
+    assert ChannelWeights(1.0, 0.5, 0.0).best([impossible, Terms(-9.0, -9.0, -9.0, 1.0)]) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -46,21 +46,21 @@ def test_tuning_finds_what_the_judge_goes_by_and_never_loses(seed):
         return sum(i == 2 for i in chosen) / len(chosen)
 
     weights, found = tune(lists, judge)
-    direct = judge([Weights(1, 0, 0, 0).best(some) for some in lists])
+    direct = judge([ChannelWeights(1, 0, 0, 0).best(some) for some in lists])
     assert found == judge([weights.best(some) for some in lists]) > 0.7 > direct
     assert weights.channel > 0
     assert tune(lists, judge, terms=["lm"])[0].channel == 0
 
 
 def test_weights_are_read_from_a_line_and_written_to_one():
-    assert Weights.parse("channel=0.3, lm=0") == Weights(1.0, 0.3, 0.0, 0.0)
-    assert Weights.parse(str(Weights(0.5, 1.0, 0.25, -1.0))) == Weights(0.5, 1.0, 0.25, -1.0)
-    assert Weights.parse("channel = 0.3") == Weights(1.0, 0.3)
+    assert ChannelWeights.parse("channel=0.3, lm=0") == ChannelWeights(1.0, 0.3, 0.0, 0.0)
+    assert ChannelWeights.parse(str(ChannelWeights(0.5, 1.0, 0.25, -1.0))) == ChannelWeights(0.5, 1.0, 0.25, -1.0)
+    assert ChannelWeights.parse("channel = 0.3") == ChannelWeights(1.0, 0.3)
     with pytest.raises(ConfigError, match="'lm=nan' is not"):
-        Weights.parse("lm=nan")
+        ChannelWeights.parse("lm=nan")
     with pytest.raises(ConfigError, match=r"no term 'chanel'.*Did you mean 'channel'"):
-        Weights.parse("chanel=1")
+        ChannelWeights.parse("chanel=1")
     with pytest.raises(ConfigError, match=r"'lm=much' is not of the form lm=0\.5"):
-        Weights.parse("lm=much")
+        ChannelWeights.parse("lm=much")
     with pytest.raises(ConfigError, match="lm is named twice"):
-        Weights.parse("lm=1,lm=2")
+        ChannelWeights.parse("lm=1,lm=2")

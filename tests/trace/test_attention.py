@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import headway
-from headway.nn.attention import attention, use_attention
+from headway.nn.attention import dot_product_attention, use_attention
 from headway.trace.attention import modules_of, record
 from tests.models.variants import GPTS, TRANSFORMERS, gpt, name, transformer
 
@@ -14,7 +14,7 @@ def by_definition(model, side, call):
     found = []
 
     def watched(q, k, v, **around):
-        y, weights = attention(q, k, v, **around)
+        y, weights = dot_product_attention(q, k, v, **around)
         found.append(weights)
         return y, weights
 

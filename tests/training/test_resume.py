@@ -252,7 +252,7 @@ def test_a_run_that_diverges_late_keeps_what_it_had(tmp_path):
 
 def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(tmp_path, monkeypatch):
     recipe = make(tmp_path, train=SHORT)
-    real = loop.State.save
+    real = loop.TrainState.save
 
     def full(state, folder):
         if state.position.step > 4:
@@ -260,7 +260,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(tmp_path, monkeypatch)
             raise OSError(28, "No space left on device", str(folder))
         real(state, folder)
 
-    monkeypatch.setattr(loop.State, "save", full)
+    monkeypatch.setattr(loop.TrainState, "save", full)
     with pytest.raises(HeadwayError, match=r"No space left on device.*the last checkpoint is .*step-4; go on with"):
         headway.train(recipe, out=tmp_path / "run")
     monkeypatch.undo()

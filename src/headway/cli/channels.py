@@ -59,10 +59,10 @@ def make_channel(
         raise typer.BadParameter("weights that are given, or ones to be found: one of the two", param_hint="--tune")
     import headway
     from headway.reranking import Channel
-    from headway.search.channel import Weights
+    from headway.search.channel import ChannelWeights
     from headway.translation import DEFAULT_BEAMS, tuned
 
-    chosen = Weights() if weights is None else Weights.parse(weights)
+    chosen = ChannelWeights() if weights is None else ChannelWeights.parse(weights)
     if channel is not None:
         _check_back(name, channel)
     reverse = None if channel is None else headway.load(channel, device=device, dtype=dtype)

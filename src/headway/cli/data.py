@@ -9,7 +9,7 @@ from headway.cli import options as given
 from headway.cli.options import Json, print_json
 
 if TYPE_CHECKING:
-    from headway.data.sources import Source
+    from headway.data.sources import DataSource
     from headway.data.splits import Shares
     from headway.data.summary import Summary
     from headway.tokenizers import Tokenizer
@@ -102,7 +102,7 @@ def data(
         _print(found, opened, tokenizer, counter.vocab_size)
 
 
-def _tokenizer(name: str, source: "Source", limit: int | None) -> "Tokenizer":
+def _tokenizer(name: str, source: "DataSource", limit: int | None) -> "Tokenizer":
     from itertools import islice
 
     from headway.tokenizers import load_tokenizer, train
@@ -113,7 +113,7 @@ def _tokenizer(name: str, source: "Source", limit: int | None) -> "Tokenizer":
 
 
 def _prepare(
-    source: "Source", tokenizer: "Tokenizer", shares: "Shares", cache: Path | None, workers: int | None, json: bool
+    source: "DataSource", tokenizer: "Tokenizer", shares: "Shares", cache: Path | None, workers: int | None, json: bool
 ) -> None:
     import time
 
@@ -141,7 +141,7 @@ def _prepare(
     print(f"prepared: {made.path} ({time.monotonic() - started:.1f} s)")
 
 
-def _print(found: "Summary", source: "Source", tokenizer: str, vocab_size: int) -> None:
+def _print(found: "Summary", source: "DataSource", tokenizer: str, vocab_size: int) -> None:
     noun = NOUNS[found.kind]
     files = f" in {found.files} file{'s' if found.files != 1 else ''}" if found.files else ", built in"
     print(f"source      {found.source}: {found.kind}{files}")

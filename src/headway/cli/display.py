@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.data.shards import Progress as Preparing
+    from headway.data.shards import PrepareProgress as Preparing
     from headway.training import Progress
 
 SECONDS_BETWEEN_LINES = 5.0

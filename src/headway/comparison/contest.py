@@ -56,7 +56,7 @@ TOKENIZERS = {
 }
 
 Say = Callable[[str], None]
-Report = Callable[[Progress], None]
+OnModelStep = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelResult:
     """What is known of a contestant in the end."""
 
     name: str
@@ -97,7 +97,7 @@ class Comparison:
     context: int
     vocab_size: int
     budget: str
-    rows: list[Row]
+    rows: list[ModelResult]
     metric: str  # what counts: "bits_per_byte", "exact_match", "bleu"
     longest: int | None = None  # pairs: tokens of the longest source that was learned from
     prompt: str = ""
@@ -124,7 +124,7 @@ def compare(
     out: str | Path | None = None,
     resume: bool = False,
     say: Say = lambda line: None,
-    report: Report = lambda progress: None,
+    report: OnModelStep = lambda progress: None,
 ) -> Comparison | None:
     """Train and score several models on the same data; None if someone stopped it.
 
@@ -189,7 +189,7 @@ def compare(
     return found
 
 
-def _train_all(recipes: Mapping[str, Recipe], place: Path, resume: bool, say: Say, report: Report) -> bool:
+def _train_all(recipes: Mapping[str, Recipe], place: Path, resume: bool, say: Say, report: OnModelStep) -> bool:
     """One after the other, but for those that are done; False if someone asked to stop."""
     for number, (name, recipe) in enumerate(recipes.items(), 1):
         if is_done(place / name):
@@ -265,7 +265,9 @@ def _texts(plan: Recipe, kind: str, part: Literal["train", "valid", "test"]) -> 
 # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _row(name: str, run: Path, entrant: Entrant, judge: Judge, tokenizer: Tokenizer, prompt: str, n_tokens: int) -> Row:
+def _row(
+    name: str, run: Path, entrant: Entrant, judge: Judge, tokenizer: Tokenizer, prompt: str, n_tokens: int
+) -> ModelResult:
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
     begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
     learned, steps = int(end["train_tokens"]), int(end["step"])
@@ -280,7 +282,7 @@ def _row(name: str, run: Path, entrant: Entrant, judge: Judge, tokenizer: Tokeni
                 points.append(Point(seen, seen * per_token, record["seconds"], score))
     known = entrant if isinstance(entrant, Contestant) else None
     scores, by_length = judge.score(model, tokenizer)
-    return Row(
+    return ModelResult(
         name=name,
         year=known.year if known else None,
         title=known.title if known else recipe.description,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.comparison.contest import Comparison, Row
+from headway.comparison.contest import Comparison, ModelResult
 from headway.trace.comparison import Line, draw_compute, draw_lengths
 
 TITLES = {"bits_per_byte": "bits per byte", "perplexity": "perplexity", "exact_match": "exact match", "bleu": "BLEU"}
@@ -57,7 +57,7 @@ def draw(found: Comparison, file: str | Path) -> Path:
     return draw_lengths(lines, file, ylabel=ylabel, longest=found.longest, xlabel="tokens of the source")
 
 
-def _named(row: Row) -> str:
+def _named(row: ModelResult) -> str:
     return f"{row.name} ({row.year})" if row.year else row.name
 
 
@@ -76,7 +76,7 @@ def _scores(found: Comparison) -> list[str]:
     return [name for name in TITLES if name in found.rows[0].scores]
 
 
-def _cells(found: Comparison, row: Row) -> list[str]:
+def _cells(found: Comparison, row: ModelResult) -> list[str]:
     forms = {"bits_per_byte": "{:.4f}", "perplexity": "{:,.2f}", "exact_match": "{:.1%}", "bleu": "{:.2f}"}
     return [
         str(row.year or ""),

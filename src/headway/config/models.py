@@ -12,10 +12,10 @@ import msgspec
 from headway.config.base import Config, at_least, build, one_of, probabilities
 from headway.errors import ConfigError, suggest
 
-Positions = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]
-Norm = Literal["layer", "rms"]
+PositionKind = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]
+NormKind = Literal["layer", "rms"]
 NormOrder = Literal["pre", "post"]
-FeedForward = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
+FeedForwardKind = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
 Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class StackConfig(Config, frozen=True, kw_only=True):
     d_head: Derived = None  # width of one head; None: d_model / n_heads
     d_ff: Derived = None  # None: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two
     dropout: float = 0.1
-    positions: Positions = "learned"
+    positions: PositionKind = "learned"
     rope_theta: float = 10_000.0
-    norm: Norm = "layer"
+    norm: NormKind = "layer"
     norm_order: NormOrder = "pre"
     norm_eps: float = 1e-5
-    feed_forward: FeedForward = "gelu"
+    feed_forward: FeedForwardKind = "gelu"
     bias: bool = True  # on linear layers and LayerNorm
     tie_embeddings: bool = True  # the unembedding is the embedding
     scale_embeddings: bool = False  # multiply embeddings by √d_model (Vaswani et al. 2017, §3.4)
@@ -52,7 +52,7 @@ class StackConfig(Config, frozen=True, kw_only=True):
         for name in ("vocab_size", "context", "n_heads", "n_kv_heads", "d_model", "d_head", "d_ff"):
             at_least(self, name, 1)
         at_least(self, "n_layers", 0)
-        one_of(self, positions=Positions, norm=Norm, norm_order=NormOrder, feed_forward=FeedForward)
+        one_of(self, positions=PositionKind, norm=NormKind, norm_order=NormOrder, feed_forward=FeedForwardKind)
         probabilities(self, "dropout")
         for name in ("norm_eps", "rope_theta"):
             if not 0 < getattr(self, name) < float("inf"):
@@ -91,7 +91,7 @@ class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag=
     n_layers: int = 12
     n_heads: int = 12
     d_model: int = 768
-    feed_forward: FeedForward = "gelu-tanh"
+    feed_forward: FeedForwardKind = "gelu-tanh"
     bos_id: int | None = None  # the token every text begins with; see tokenizers/base.py for the rules
     eos_id: int | None = None
 
@@ -128,10 +128,10 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
     n_decoder_layers: Derived = None
     n_heads: int = 8
     d_model: int = 512
-    positions: Positions = "sinusoidal"
+    positions: PositionKind = "sinusoidal"
     norm_order: NormOrder = "post"
     norm_eps: float = 1e-6  # the paper gives none; tensor2tensor's
-    feed_forward: FeedForward = "relu"
+    feed_forward: FeedForwardKind = "relu"
     scale_embeddings: bool = True
     bos_id: int | None = None
     eos_id: int | None = None

@@ -71,8 +71,8 @@ class DataConfig(Config, frozen=True, kw_only=True):
 
 
 Objective = Literal["auto", "causal", "masked", "pairs", "classify", "tag", "span"]
-Optimizer = Literal["adamw", "adam", "sgd", "muon"]
-Schedule = Literal["cosine", "linear", "constant", "wsd", "inverse-sqrt", "step"]
+OptimizerName = Literal["adamw", "adam", "sgd", "muon"]
+ScheduleName = Literal["cosine", "linear", "constant", "wsd", "inverse-sqrt", "step"]
 
 
 class TrainConfig(Config, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     accumulate: int = 1  # pieces a rank's rows are cut into, one after the other: less memory, the same step
     max_seconds: float | None = None  # stop, and end the schedule, after this long
 
-    optimizer: Optimizer = "adamw"
+    optimizer: OptimizerName = "adamw"
     lr: float = 1e-3
     matrix_lr: float | None = None  # muon: of the matrices, in their own units; None: 0.02
     weight_decay: float = 0.1
@@ -102,7 +102,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     momentum: float | None = None  # None: 0 for sgd, 0.95 for muon
     grad_clip: float = 1.0  # largest gradient norm; 0 turns clipping off
 
-    schedule: Schedule = "cosine"
+    schedule: ScheduleName = "cosine"
     min_lr: float = 0.0  # where cosine, linear and wsd end
     warmup_steps: int = 50
     decay_share: float = 0.2  # wsd: the last share of the run, in which the rate falls

@@ -14,9 +14,9 @@ _PUBLIC = {
     for module, names in {
         "builtin": "CORPORA",
         "records": "Answer Labelled Pair Question Record Tagged",
-        "sources": "Source locate open_source",
+        "sources": "DataSource locate open_source",
         "splits": "Shares Split load_documents read_part split split_records",
-        "shards": "Prepared Tokens cache_folder open_prepared prepare prepare_recipe",
+        "shards": "Prepared TokenArray cache_folder open_prepared prepare prepare_recipe",
         "tasks": "TASKS exact_match pairs",
         "order": "LengthOrder Order",
         "batches": "IGNORE Batches CausalBatch Draw prefetch",
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from headway.data.masked import MaskedBatch, MaskedWindows, hide_tokens
     from headway.data.order import LengthOrder, Order
     from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
-    from headway.data.shards import Prepared, Tokens, cache_folder, open_prepared, prepare, prepare_recipe
-    from headway.data.sources import Source, locate, open_source
+    from headway.data.shards import Prepared, TokenArray, cache_folder, open_prepared, prepare, prepare_recipe
+    from headway.data.sources import DataSource, locate, open_source
     from headway.data.splits import Shares, Split, load_documents, read_part, split, split_records
     from headway.data.summary import Summary, summarize
     from headway.data.tasks import TASKS, exact_match, pairs

@@ -51,7 +51,7 @@ class SpanBatch(Batch):
         return 2 * len(self)
 
 
-class Rows:
+class PaddedTexts:
     """What the three collections below share: texts as framed rows of ids."""
 
     def __init__(self, rows: Iterable[Sequence[int]], tokenizer: Tokenizer):
@@ -81,7 +81,7 @@ def names_of(found: Iterable[str], given: Sequence[str] | None) -> list[str]:
     return names
 
 
-class LabelledTexts(Rows):
+class LabelledTexts(PaddedTexts):
     """Texts with one label each; `labels` fixes their order, else they are sorted. Long texts are cut at their end."""
 
     def __init__(
@@ -108,7 +108,7 @@ def _number(name: str, names: list[str]) -> int:
         raise DataError(f"{name!r} is not one of {', '.join(names[:20])}." + suggest(name, names)) from None
 
 
-class TaggedWords(Rows):
+class TaggedWords(PaddedTexts):
     """Sentences with a tag for every word, at its first piece (Devlin et al. 2019, §5.3); long ones are cut."""
 
     def __init__(
@@ -143,7 +143,7 @@ class TaggedWords(Rows):
         return TagBatch(ids, mask, tags)
 
 
-class Spans(Rows):
+class Spans(PaddedTexts):
     """Questions with their contexts: [CLS] question [SEP] context [SEP], and where the answer is.
 
     A context that is too long becomes several rows that overlap by `overlap` tokens, or by half where that is less; in

@@ -237,10 +237,10 @@ def _character_end(data: bytes, place: int) -> int:
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Row = tuple[str, dict[str, Any] | list[str]]  # where it is, such as "line 3", and what it holds
+TableRow = tuple[str, dict[str, Any] | list[str]]  # where it is, such as "line 3", and what it holds
 
 
-def read_table(rows: Iterable[Row], file: Path, how: Reading) -> Iterator[Record]:
+def read_table(rows: Iterable[TableRow], file: Path, how: Reading) -> Iterator[Record]:
     """Rows as records: a pair of columns, a text with a label, or a text."""
     rows = iter(rows)
     first = next(rows, None)
@@ -285,7 +285,7 @@ def read_table(rows: Iterable[Row], file: Path, how: Reading) -> Iterator[Record
         yield Pair(*values) if how.pairs else Labelled(*values) if how.label else values[0]
 
 
-def _header(first: Row, rows: Iterator[Row], how: Reading) -> tuple[list[str], Iterator[Row]]:
+def _header(first: TableRow, rows: Iterator[TableRow], how: Reading) -> tuple[list[str], Iterator[TableRow]]:
     """The names of the columns, where the first row of a table holds them: numbers ask for a table without any."""
     cells = first[1]
     assert isinstance(cells, list)
@@ -309,7 +309,7 @@ def _text_column(header: list[str], file: Path, how: Reading, *, has_names: bool
 
 
 def read_jsonl(file: Path, how: Reading) -> Iterator[Record]:
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[TableRow]:
         for number, line in enumerate(lines(file, how.errors), start=1):
             if not line.strip():
                 continue
@@ -325,7 +325,7 @@ def read_jsonl(file: Path, how: Reading) -> Iterator[Record]:
 
 
 def read_csv(file: Path, how: Reading) -> Iterator[Record]:
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[TableRow]:
         csv.field_size_limit(1 << 30)
         rest = lines(file, how.errors)
         first = next((line for line in rest if line), "")
@@ -366,7 +366,7 @@ def read_parquet(file: Path, how: Reading) -> Iterator[Record]:
     except ImportError:
         raise DataError(f"{file}: reading Parquet needs pyarrow: pip install 'headway[parquet]'") from None
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[TableRow]:
         number = 0
         try:
             with parquet.ParquetFile(file) as opened:

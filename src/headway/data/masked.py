@@ -14,7 +14,7 @@ from torch import Tensor
 from headway.data.batches import IGNORE, Batch, Draw, count_targets
 from headway.data.order import Indices, uniforms
 from headway.data.ragged import room_for
-from headway.data.shards import Tokens
+from headway.data.shards import TokenArray
 from headway.data.windows import Windows
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
@@ -53,7 +53,7 @@ def hide_tokens(
 class MaskedWindows:
     """Windows of a corpus, framed as the encoder expects ([CLS] … [SEP]), some of their tokens hidden."""
 
-    def __init__(self, tokens: Tokens, context: int, tokenizer: Tokenizer, *, share: float = 0.15):
+    def __init__(self, tokens: TokenArray, context: int, tokenizer: Tokenizer, *, share: float = 0.15):
         if tokenizer.mask_id is None:
             raise ConfigError("this tokenizer has no mask token; a WordPiece tokenizer has one")
         if not 0 < share < 1:

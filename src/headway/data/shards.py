@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from headway.config import DataConfig
 from headway.data.records import grouped
-from headway.data.sources import Source, open_source
+from headway.data.sources import DataSource, open_source
 from headway.data.splits import PARTS, Plan, Scan, Scanned, Shares, make_plan, shares_of, sources_of
 from headway.errors import DataError, InputError
 from headway.files import flush, locked, write_text
@@ -39,7 +39,7 @@ SOME = 1000  # documents encoded at a time
 
 
 @dataclass(frozen=True)
-class Progress:
+class PrepareProgress:
     """How far preparation is, in bytes of text."""
 
     stage: str  # "reading" or "encoding"
@@ -48,7 +48,7 @@ class Progress:
     tokens: int = 0
 
 
-Report = Callable[[Progress], None]
+OnPrepare = Callable[[PrepareProgress], None]
 
 
 def cache_folder() -> Path:
@@ -62,7 +62,7 @@ def cache_folder() -> Path:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Tokens:
+class TokenArray:
     """Shards as one long row of token ids, memory-mapped: what is not looked at is not read."""
 
     def __init__(self, files: list[Path]):
@@ -71,7 +71,7 @@ class Tokens:
         self.ends = np.cumsum([len(shard["tokens"]) for shard in self.shards], dtype=np.int64)
 
     @classmethod
-    def of(cls, ids: Any, ends: Any = None) -> "Tokens":
+    def of(cls, ids: Any, ends: Any = None) -> "TokenArray":
         """Ids that are in memory already, as one document or as documents with these ends."""
         ids = np.asarray(ids)
         made = cls([])
@@ -137,16 +137,16 @@ class Prepared:
 
     path: Path
     meta: dict[str, Any]
-    train: Tokens
-    valid: Tokens
-    test: Tokens
+    train: TokenArray
+    valid: TokenArray
+    test: TokenArray
 
 
 def open_prepared(path: str | Path) -> Prepared:
     path = Path(path)
     try:
         meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-        parts = {part: Tokens([path / name for name in meta["shards"][part]]) for part in PARTS}
+        parts = {part: TokenArray([path / name for name in meta["shards"][part]]) for part in PARTS}
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{path} holds no prepared tokens, or they are damaged: {error}; remove it to have it made anew"
@@ -188,13 +188,13 @@ def _header(file: Path) -> tuple[int, dict[str, Any]]:
 
 
 def prepare(
-    source: Source | str,
+    source: DataSource | str,
     tokenizer: Tokenizer,
     shares: Shares | None = None,
     *,
     cache: str | Path | None = None,
     workers: int | None = None,
-    report: Report = lambda progress: None,
+    report: OnPrepare = lambda progress: None,
     shard: int = SHARD,
 ) -> Prepared:
     """The tokens of a source, from the cache or made now.
@@ -228,7 +228,11 @@ def prepare(
 
 
 def prepare_recipe(
-    config: DataConfig, tokenizer: Tokenizer, *, cache: str | Path | None = None, report: Report = lambda progress: None
+    config: DataConfig,
+    tokenizer: Tokenizer,
+    *,
+    cache: str | Path | None = None,
+    report: OnPrepare = lambda progress: None,
 ) -> list[tuple[Prepared, float]]:
     """Everything a recipe trains on, with weights. Held-out parts with files of their own are not prepared."""
     shares = shares_of(config)
@@ -238,7 +242,7 @@ def prepare_recipe(
     ]
 
 
-def _scan(source: Source, shares: Shares, folder: Path, report: Report) -> Scanned:
+def _scan(source: DataSource, shares: Shares, folder: Path, report: OnPrepare) -> Scanned:
     """Read the records once; remembered as long as the files do not change."""
     memo = None
     if source.files:
@@ -251,7 +255,7 @@ def _scan(source: Source, shares: Shares, folder: Path, report: Report) -> Scann
     watched = Scan(shares)
     for record in source.records():
         watched.add(record)
-        report(Progress("reading", watched.n_bytes, None))
+        report(PrepareProgress("reading", watched.n_bytes, None))
     found = watched.result()
     if memo is not None:
         try:
@@ -292,12 +296,12 @@ def _batches(dealt: Iterator[tuple[Any, str]], shard: int) -> Iterator[_Batch]:
 
 def _make(
     place: Path,
-    source: Source,
+    source: DataSource,
     plan: Plan,
     found: Scanned,
     tokenizer: Tokenizer,
     workers: int,
-    report: Report,
+    report: OnPrepare,
     shard: int,
 ) -> None:
     aside = place.with_suffix(".partial")
@@ -314,7 +318,7 @@ def _make(
         n_tokens, n_bytes = future.result()
         tokens[batch.part] += n_tokens
         done += n_bytes
-        report(Progress("encoding", done, found.n_bytes, sum(tokens.values())))
+        report(PrepareProgress("encoding", done, found.n_bytes, sum(tokens.values())))
 
     # Threads: both engines let go of the interpreter while they encode, and nothing has to be copied to a process.
     with ThreadPoolExecutor(workers) as pool:

@@ -24,7 +24,7 @@ from headway.errors import ConfigError, DataError, suggest
 
 
 @dataclass
-class Source:
+class DataSource:
     """Data that can be read from its beginning, again and again; nothing is kept in memory."""
 
     name: str
@@ -87,14 +87,14 @@ def open_source(
     separator: str | None = None,
     scheme: str = "bio",
     errors: str = "strict",
-) -> Source:
+) -> DataSource:
     """The data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
     how = Reading(format, text, pairs, label, separator, scheme, errors)
     if (built_in := corpus(path)) is not None:
         changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name)]
         if changed or target_path:
             raise ConfigError(f"{', '.join(changed) or 'target_path'}: {path} is built in and read in one way only")
-        return Source(path, "pairs" if is_task(path) else "text", built_in)
+        return DataSource(path, "pairs" if is_task(path) else "text", built_in)
     if braces := re.search(r"\{([^{},]+),([^{},]+)\}", path):
         if target_path is not None:
             raise ConfigError(f"{path} names both sides already; leave target_path out")
@@ -112,10 +112,10 @@ def open_source(
         for file in files:
             yield from read(file, kind_of_file, how)
 
-    return Source(name, kind_of(kind_of_file, how), read_all, files, how)
+    return DataSource(name, kind_of(kind_of_file, how), read_all, files, how)
 
 
-def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> Source:
+def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> DataSource:
     changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name) and name != "errors"]
     if changed:
         raise ConfigError(f"{', '.join(changed)}: two parallel files are lines of text, and read in one way only")
@@ -128,7 +128,7 @@ def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> So
         if not file.is_file():
             what = "is no ordinary file" if file.exists() else "is not there"
             raise DataError(f"{file} {what}: pairs are two files, a sentence a line")
-    return Source(f"{path} + {target_path}", "pairs", lambda: read_parallel(ours, theirs, how), [ours, theirs], how)
+    return DataSource(f"{path} + {target_path}", "pairs", lambda: read_parallel(ours, theirs, how), [ours, theirs], how)
 
 
 def locate(path: str, root: str | None = None) -> str:

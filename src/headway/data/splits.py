@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from headway.config import DataConfig
 from headway.data.records import Record, documents_of, grouped, key_of, texts_of
-from headway.data.sources import Source, locate, open_source
+from headway.data.sources import DataSource, locate, open_source
 from headway.errors import ConfigError, DataError, suggest
 
 FEW = 20  # documents below which the end of the text is held out instead of every so-many-th document
@@ -169,7 +169,7 @@ def make_plan(found: Scanned, shares: Shares, name: str) -> Plan:
     return Plan(shares, cuts)
 
 
-def plan_of(source: Source, shares: Shares) -> Plan:
+def plan_of(source: DataSource, shares: Shares) -> Plan:
     return make_plan(scan(source.records(), shares), shares, source.name)
 
 
@@ -184,7 +184,7 @@ def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str =
     return found
 
 
-def split_records(source: Source, shares: Shares, part: Part) -> Iterator[Record]:
+def split_records(source: DataSource, shares: Shares, part: Part) -> Iterator[Record]:
     """The records of a part, whole but for running text."""
     if not shares.hold_out:
         return source.records() if part == "train" else iter(())
@@ -194,19 +194,19 @@ def split_records(source: Source, shares: Shares, part: Part) -> Iterator[Record
 # ── what a recipe says ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def sources_of(config: DataConfig) -> dict[str, tuple[Source, float]]:
+def sources_of(config: DataConfig) -> dict[str, tuple[DataSource, float]]:
     """The sources of a recipe and their weights: one, or those of its mix."""
     paths = dict(config.mix) or {config.path: 1.0}
     return {path: (_open(path, config), weight) for path, weight in paths.items()}
 
 
-def part_source(config: DataConfig, part: Part) -> Source | None:
+def part_source(config: DataConfig, part: Part) -> DataSource | None:
     """The source a part has for itself, where the recipe names one."""
     path = {"valid": config.valid_path, "test": config.test_path}.get(part)
     return _open(path, config, is_part=True) if path else None
 
 
-def _open(path: str, config: DataConfig, *, is_part: bool = False) -> Source:
+def _open(path: str, config: DataConfig, *, is_part: bool = False) -> DataSource:
     return open_source(
         path,
         root=config.root,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headway.data.records import Labelled, Pair, Question, Record, Tagged, texts_of
-from headway.data.sources import Source
+from headway.data.sources import DataSource
 from headway.data.splits import PARTS, Scan, Shares, digest_of, make_plan
 from headway.errors import DataError
 from headway.tokenizers import Tokenizer
@@ -39,7 +39,7 @@ class Summary:
 
 
 def summarize(
-    source: Source,
+    source: DataSource,
     tokenizer: Tokenizer,
     shares: Shares | None = None,
     *,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headway.data.batches import IGNORE, CausalBatch, Draw, Examples
 from headway.data.order import Indices, key, shuffled
-from headway.data.shards import Tokens
+from headway.data.shards import TokenArray
 from headway.errors import ConfigError, DataError
 
 
@@ -29,7 +29,7 @@ class Windows:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: TokenArray,
         context: int,
         *,
         order: Literal["random", "sequential"] = "random",
@@ -87,7 +87,7 @@ class Packed:
     and stands at the beginning of both.
     """
 
-    def __init__(self, tokens: Tokens, context: int, *, shares_boundary: bool):
+    def __init__(self, tokens: TokenArray, context: int, *, shares_boundary: bool):
         if context < 1:
             raise ConfigError(f"context={context} must be at least 1")
         self.tokens, self.context = tokens, context

@@ -21,7 +21,7 @@ from headway.errors import InputError
 from headway.models.base import LanguageModel
 from headway.nn.linear import PackedWeights
 from headway.nn.state import KVCache, State
-from headway.sampling import History, Pipeline, Rows, SamplerState
+from headway.sampling import History, PerRowPipeline, Pipeline, SamplerState
 
 SHRINK_AT = 0.75  # of the slots in use: then the others are given up
 SHRINK_GRAPH_AT = 0.5  # the same where a graph must be captured anew
@@ -36,7 +36,7 @@ class Loop:
         self,
         model: LanguageModel,
         prompts: Sequence[Sequence[int]],
-        pipe: Pipeline | Rows,
+        pipe: Pipeline | PerRowPipeline,
         max_new_tokens: int,
         *,
         seeds: Sequence[int],

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headway.config import BERTConfig
 from headway.errors import InputError
 from headway.models.base import Model, check_context
-from headway.models.stack import make_blocks, make_final_norm, make_norm, make_positions
+from headway.models.stack import build_blocks, build_final_norm, build_norm, build_positions
 from headway.nn import Embedding, Look
 from headway.nn.embedding import check_ids, check_shape
 from headway.nn.feedforward import ACTIVATIONS
@@ -28,12 +28,12 @@ class BERT(Model):
         super().__init__()
         self.config = c = config.resolved()
         self.embedding = Embedding(c.vocab_size, c.d_model, scale=c.scale_embeddings)
-        self.positions = make_positions(c, is_causal=False)
+        self.positions = build_positions(c, is_causal=False)
         self.segments = nn.Parameter(torch.empty(c.n_segments, c.d_model))
-        self.embedding_norm = make_norm(c)()
+        self.embedding_norm = build_norm(c)()
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = make_blocks(c, c.n_layers, attention_dropout=c.dropout)
-        self.norm = make_final_norm(c)
+        self.blocks = build_blocks(c, c.n_layers, attention_dropout=c.dropout)
+        self.norm = build_final_norm(c)
         self.pooler = nn.Linear(c.d_model, c.d_model)
         self.init_weights()
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headway.config import GPTConfig
 from headway.models.base import Writer, blank_padding, check_context
-from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
+from headway.models.stack import build_blocks, build_final_norm, build_positions, check_rows, start_cache
 from headway.nn import Embedding, KVCache, Look, masks
 from headway.nn.beams import Cache
 from headway.nn.init import normal
@@ -28,10 +28,10 @@ class GPT(Writer):
         super().__init__()
         self.config = c = config.resolved()
         self.embedding = Embedding(c.vocab_size, c.d_model, scale=c.scale_embeddings, tied=c.tie_embeddings)
-        self.positions = make_positions(c, is_causal=True)
+        self.positions = build_positions(c, is_causal=True)
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = make_blocks(c, c.n_layers, attention_dropout=c.dropout)
-        self.norm = make_final_norm(c)
+        self.blocks = build_blocks(c, c.n_layers, attention_dropout=c.dropout)
+        self.norm = build_final_norm(c)
         self.init_weights()
 
     def init_weights(self) -> None:

@@ -16,7 +16,7 @@ from headway.models.bert import BERT
 from headway.models.bilstm import BiLSTM
 from headway.nn.init import truncated_normal
 
-Encoder = BERT | BiLSTM
+TextEncoder = BERT | BiLSTM
 
 
 class Head(Model):
@@ -24,7 +24,7 @@ class Head(Model):
 
     config: BERTConfig | BiLSTMConfig
 
-    def __init__(self, encoder: Encoder, n_outputs: int):
+    def __init__(self, encoder: TextEncoder, n_outputs: int):
         super().__init__()
         self.encoder, self.config, self.tokenizer = encoder, encoder.config, encoder.tokenizer
         self.dropout = nn.Dropout(encoder.config.dropout)
@@ -43,7 +43,7 @@ def _n_labels(config: BERTConfig | BiLSTMConfig) -> int:
 
 
 class Classifier(Head):
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder: TextEncoder):
         super().__init__(encoder, _n_labels(encoder.config))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -52,7 +52,7 @@ class Classifier(Head):
 
 
 class Tagger(Head):
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder: TextEncoder):
         super().__init__(encoder, _n_labels(encoder.config))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:

@@ -20,7 +20,7 @@ LEAST = 1e-12  # that any context hands on, so that nothing is impossible
 
 
 @dataclass(frozen=True)
-class Weights:
+class NgramProbs:
     """Of the n-grams of one order."""
 
     probability: Array  # (M,)
@@ -35,11 +35,11 @@ class Mass:
     freed: Array  # (M,)
 
 
-def interpolated(counts: Counts, is_kept: list[Array], deal: Callable[[Counts, int], Mass]) -> list[Weights]:
+def interpolated(counts: Counts, is_kept: list[Array], deal: Callable[[Counts, int], Mass]) -> list[NgramProbs]:
     """p(w | h) = kept(h w) / total(h) + γ(h) p(w | h'), where γ(h) is what is freed. N-grams that are pruned free all
     they have, so that every distribution still sums to 1."""
     below = np.full(1, 1 / counts.n_words)
-    found: list[Weights] = []
+    found: list[NgramProbs] = []
     for k, (grams, stays) in enumerate(zip(counts.grams, is_kept, strict=True), start=1):
         context, n_contexts = counts.contexts(k)
         mass = deal(counts, k)
@@ -49,12 +49,12 @@ def interpolated(counts: Counts, is_kept: list[Array], deal: Callable[[Counts, i
         share = np.divide(mass.kept, total[context], out=np.zeros(len(grams)), where=total[context] > 0)
         below = share + gamma[context] * below[grams.suffix]
         if k > 1:
-            found[-1] = Weights(found[-1].probability, gamma)
-        found.append(Weights(below, np.zeros(0)))
+            found[-1] = NgramProbs(found[-1].probability, gamma)
+        found.append(NgramProbs(below, np.zeros(0)))
     return found
 
 
-def kneser_ney(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
+def kneser_ney(counts: Counts, is_kept: list[Array], k_added: float) -> list[NgramProbs]:
     """Interpolated modified Kneser-Ney (Chen & Goodman 1999, §4.1), as lmplz estimates it (Heafield et al. 2013).
 
     An n-gram has a(h w) instead of its count: how many different tokens stood before it. Those of the longest order and
@@ -115,7 +115,7 @@ def _last(counts: Counts) -> list[int]:
     return chain
 
 
-def witten_bell(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
+def witten_bell(counts: Counts, is_kept: list[Array], k_added: float) -> list[NgramProbs]:
     """A context hands on one part for each token that followed it: T(h) of count(h) + T(h), where T(h) is how many
     different ones (Witten & Bell 1991, method C). Nothing to tune; good for characters."""
 
@@ -126,37 +126,37 @@ def witten_bell(counts: Counts, is_kept: list[Array], k_added: float) -> list[We
     return interpolated(counts, is_kept, deal)
 
 
-def maximum_likelihood(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
+def maximum_likelihood(counts: Counts, is_kept: list[Array], k_added: float) -> list[NgramProbs]:
     """count(h w) / count(h), and nothing for what was not counted. What is pruned counts as if it had not been there;
     a context of which nothing is left hands on all."""
     return _relative(counts, is_kept, lambda total: (total == 0).astype(float), 0.0)
 
 
-def stupid_backoff(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
+def stupid_backoff(counts: Counts, is_kept: list[Array], k_added: float) -> list[NgramProbs]:
     """The same, and 0.4 of what the shorter context says for what was not counted (Brants et al. 2007, §4): scores that
     do not sum to 1. A token never seen gets 0.4/W."""
     whole = [np.ones(len(grams), bool) for grams in counts.grams]  # what is pruned is still a share of its context
     return _relative(counts, whole, lambda total: np.full(len(total), ALPHA), ALPHA / counts.n_words)
 
 
-def add_k(counts: Counts, is_kept: list[Array], k_added: float) -> list[Weights]:
+def add_k(counts: Counts, is_kept: list[Array], k_added: float) -> list[NgramProbs]:
     """(count(h w) + k) / (count(h) + k W) after a whole context, of shorter ones nothing: `backoff` is the share of
     1/W, not of a shorter context's distribution. What is pruned counts as if it had not been there."""
     W = counts.n_words
-    found: list[Weights] = []
+    found: list[NgramProbs] = []
     for k in range(1, len(counts.grams) + 1):
         context, n_contexts = counts.contexts(k)
         c = np.where(is_kept[k - 1], _predicted(counts, k), 0)
         total = np.bincount(context, c, n_contexts) + k_added * W
         if k > 1:
-            found[-1] = Weights(found[-1].probability, k_added * W / total)
-        found.append(Weights((c + k_added) / total[context], np.zeros(0)))
+            found[-1] = NgramProbs(found[-1].probability, k_added * W / total)
+        found.append(NgramProbs((c + k_added) / total[context], np.zeros(0)))
     return found
 
 
 ALPHA = 0.4  # Brants et al. 2007, §4
 
-SMOOTHINGS: dict[str, Callable[[Counts, list[Array], float], list[Weights]]] = {
+SMOOTHINGS: dict[str, Callable[[Counts, list[Array], float], list[NgramProbs]]] = {
     "kneser-ney": kneser_ney,
     "witten-bell": witten_bell,
     "add-k": add_k,
@@ -165,16 +165,18 @@ SMOOTHINGS: dict[str, Callable[[Counts, list[Array], float], list[Weights]]] = {
 }
 
 
-def _relative(counts: Counts, is_kept: list[Array], hands_on: Callable[[Array], Array], unseen: float) -> list[Weights]:
-    found: list[Weights] = []
+def _relative(
+    counts: Counts, is_kept: list[Array], hands_on: Callable[[Array], Array], unseen: float
+) -> list[NgramProbs]:
+    found: list[NgramProbs] = []
     for k in range(1, len(counts.grams) + 1):
         context, n_contexts = counts.contexts(k)
         c = np.where(is_kept[k - 1], _predicted(counts, k), 0)
         total = np.bincount(context, c, n_contexts)
         if k > 1:
-            found[-1] = Weights(found[-1].probability, hands_on(total))
+            found[-1] = NgramProbs(found[-1].probability, hands_on(total))
         p = np.divide(c, total[context], out=np.zeros(len(c)), where=total[context] > 0)
-        found.append(Weights(np.where(c > 0, p, unseen) if k == 1 else p, np.zeros(0)))
+        found.append(NgramProbs(np.where(c > 0, p, unseen) if k == 1 else p, np.zeros(0)))
     return found
 
 

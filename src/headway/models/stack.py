@@ -9,20 +9,30 @@ from torch import Tensor, nn
 from headway.config import StackConfig
 from headway.errors import InputError
 from headway.models.base import Model, check_context
-from headway.nn import Block, Blocks, CrossAttention, KVCache, Positions, SelfAttention, feed_forward, norm, positions
+from headway.nn import (
+    Block,
+    Blocks,
+    CrossAttention,
+    KVCache,
+    Positions,
+    SelfAttention,
+    make_feed_forward,
+    make_norm,
+    make_positions,
+)
 
 
-def make_norm(c: StackConfig) -> Callable[[], nn.Module]:
-    return partial(norm, c.norm, c.d_model, eps=c.norm_eps, bias=c.bias)
+def build_norm(c: StackConfig) -> Callable[[], nn.Module]:
+    return partial(make_norm, c.norm, c.d_model, eps=c.norm_eps, bias=c.bias)
 
 
-def make_final_norm(c: StackConfig) -> nn.Module:
+def build_final_norm(c: StackConfig) -> nn.Module:
     """Pre-norm blocks add to a stream that nobody normalised; post-norm blocks end normalised."""
-    return make_norm(c)() if c.norm_order == "pre" else nn.Identity()
+    return build_norm(c)() if c.norm_order == "pre" else nn.Identity()
 
 
-def make_positions(c: StackConfig, *, is_causal: bool) -> Positions:
-    return positions(
+def build_positions(c: StackConfig, *, is_causal: bool) -> Positions:
+    return make_positions(
         c.positions,
         context=c.context,
         d_model=c.d_model,
@@ -33,15 +43,15 @@ def make_positions(c: StackConfig, *, is_causal: bool) -> Positions:
     )
 
 
-def make_blocks(c: StackConfig, n_layers: int, *, attention_dropout: float, cross: bool = False) -> Blocks:
+def build_blocks(c: StackConfig, n_layers: int, *, attention_dropout: float, cross: bool = False) -> Blocks:
     """`attention_dropout` falls on the attention weights: GPT and BERT have it, the 2017 paper does not."""
     heads: dict[str, Any] = {"d_head": c.d_head, "n_kv_heads": c.n_kv_heads}
     heads |= {"bias": c.bias, "dropout": attention_dropout}
     return Blocks(
         Block(
             SelfAttention(c.d_model, c.n_heads, **heads),
-            feed_forward(c.feed_forward, c.d_model, c.d_ff, bias=c.bias),
-            make_norm(c),
+            make_feed_forward(c.feed_forward, c.d_model, c.d_ff, bias=c.bias),
+            build_norm(c),
             norm_order=c.norm_order,
             dropout=c.dropout,
             cross_attention=CrossAttention(c.d_model, c.n_heads, **heads) if cross else None,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from headway.config import TransformerConfig
 from headway.models.base import Translator, blank_padding, check_context, check_source, given_source
 from headway.models.bert import check_mask
-from headway.models.stack import check_rows, make_blocks, make_final_norm, make_positions, start_cache
+from headway.models.stack import build_blocks, build_final_norm, build_positions, check_rows, start_cache
 from headway.nn import Embedding, KVCache, Look
 from headway.nn.beams import BeamCache, BeamExtension, Cache
 from headway.nn.embedding import check_shape
@@ -26,7 +26,7 @@ from headway.nn.state import Extension, as_rows
 
 
 @dataclass(frozen=True)
-class Source:
+class CrossAttentionCache:
     """What the decoder sees of the source: per layer keys and values (L, B, G, S, K), and the mask (B, S) or None."""
 
     keys: Tensor
@@ -36,9 +36,9 @@ class Source:
     def layer(self, i: int) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.keys[i], self.values[i], None if self.mask is None else self.mask[:, None, None]
 
-    def reorder(self, rows: Tensor) -> "Source":
+    def reorder(self, rows: Tensor) -> "CrossAttentionCache":
         mask = None if self.mask is None else self.mask[rows]
-        return Source(self.keys.index_select(1, rows), self.values.index_select(1, rows), mask)
+        return CrossAttentionCache(self.keys.index_select(1, rows), self.values.index_select(1, rows), mask)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TransformerState:
     """The decoder's cache, which grows, and the source's, which does not (and which nobody writes to)."""
 
     cache: Cache
-    source: Source
+    source: CrossAttentionCache
 
     @property
     def length(self) -> Tensor:
@@ -82,10 +82,10 @@ class TransformerState:
 class Encoder(nn.Module):
     def __init__(self, c: TransformerConfig):
         super().__init__()
-        self.positions = make_positions(c, is_causal=False)
+        self.positions = build_positions(c, is_causal=False)
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = make_blocks(c, c.n_encoder_layers, attention_dropout=0.0)
-        self.norm = make_final_norm(c)
+        self.blocks = build_blocks(c, c.n_encoder_layers, attention_dropout=0.0)
+        self.norm = build_final_norm(c)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:  # (B, S, D), mask (B, S)
         pos = torch.arange(x.shape[1], device=x.device)[None]
@@ -103,20 +103,20 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, c: TransformerConfig):
         super().__init__()
-        self.positions = make_positions(c, is_causal=True)
+        self.positions = build_positions(c, is_causal=True)
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = make_blocks(c, c.n_decoder_layers, attention_dropout=0.0, cross=True)
-        self.norm = make_final_norm(c)
+        self.blocks = build_blocks(c, c.n_decoder_layers, attention_dropout=0.0, cross=True)
+        self.norm = build_final_norm(c)
 
-    def project(self, memory: Tensor, mask: Tensor | None) -> Source:
+    def project(self, memory: Tensor, mask: Tensor | None) -> CrossAttentionCache:
         """The keys and values of every layer's cross-attention."""
         pairs = [block.cross_attention.project(memory) for block in self.blocks]
         if not pairs:  # no decoder layer, nothing to look with
-            return Source(memory.new_empty(0, memory.shape[0]), memory.new_empty(0, memory.shape[0]), mask)
+            return CrossAttentionCache(memory.new_empty(0, memory.shape[0]), memory.new_empty(0, memory.shape[0]), mask)
         keys, values = zip(*pairs, strict=True)
-        return Source(torch.stack(keys), torch.stack(values), mask)
+        return CrossAttentionCache(torch.stack(keys), torch.stack(values), mask)
 
-    def forward(self, x: Tensor, source: Source, step: Extension | BeamExtension | None = None) -> Tensor:
+    def forward(self, x: Tensor, source: CrossAttentionCache, step: Extension | BeamExtension | None = None) -> Tensor:
         """x (B, T, D)"""
         place = self.positions
         if step is None:

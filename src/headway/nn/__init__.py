@@ -10,16 +10,16 @@ from headway.nn.attention import (
     CrossAttention,
     Look,
     SelfAttention,
-    attention,
+    dot_product_attention,
     fast_attention,
     flex_attention,
     use_attention,
 )
 from headway.nn.block import Block, Blocks
 from headway.nn.embedding import Embedding
-from headway.nn.feedforward import FeedForward, GatedFeedForward, feed_forward
-from headway.nn.norm import LayerNorm, RMSNorm, norm
-from headway.nn.positions import Positions, positions
+from headway.nn.feedforward import FeedForward, GatedFeedForward, make_feed_forward
+from headway.nn.norm import LayerNorm, RMSNorm, make_norm
+from headway.nn.positions import Positions, make_positions
 from headway.nn.state import KVCache, State
 
 __all__ = [
@@ -37,11 +37,11 @@ __all__ = [
     "RMSNorm",
     "SelfAttention",
     "State",
-    "attention",
+    "dot_product_attention",
     "fast_attention",
-    "feed_forward",
     "flex_attention",
-    "norm",
-    "positions",
+    "make_feed_forward",
+    "make_norm",
+    "make_positions",
     "use_attention",
 ]

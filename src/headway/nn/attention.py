@@ -2,9 +2,9 @@
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V                             Vaswani et al. 2017, eq. 1
 
-`attention` is the definition: it makes the whole (T × S) matrix of weights, and returns it. `fast_attention` is the
-same function on PyTorch's fused kernels, which never hold that matrix; `flex_attention` a third form for GPUs. All
-three have one signature, so a model takes any of them (`use_attention`), and tests compare them.
+`dot_product_attention` is the definition: it computes and returns the full (T × S) weight matrix. `fast_attention` runs
+the same function on PyTorch's fused kernels, which never materialise that matrix; `flex_attention` uses FlexAttention on
+GPUs. All three share one signature, so `use_attention` can swap them, and tests compare them.
 """
 
 import math
@@ -44,7 +44,7 @@ class Attend(Protocol):
     ) -> tuple[Tensor, Tensor | None]: ...
 
 
-def attention(
+def dot_product_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -171,7 +171,7 @@ def _with_causal(mask: Tensor | None, causal: bool, n_queries: int, n_keys: int,
     return behind if mask is None else mask & behind
 
 
-ATTENTIONS: dict[str, Attend] = {"reference": attention, "fast": fast_attention, "flex": flex_attention}
+ATTENTIONS: dict[str, Attend] = {"reference": dot_product_attention, "fast": fast_attention, "flex": flex_attention}
 
 
 @dataclass(frozen=True)

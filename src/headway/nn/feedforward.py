@@ -99,7 +99,7 @@ class GatedFeedForward(nn.Module):
         return self.down(F.silu(gate) * up)
 
 
-def feed_forward(kind: str, d_model: int, d_ff: int, *, bias: bool) -> FeedForward | GatedFeedForward:
+def make_feed_forward(kind: str, d_model: int, d_ff: int, *, bias: bool) -> FeedForward | GatedFeedForward:
     """A feed-forward network by its name in the config."""
     if kind == "swiglu":
         return GatedFeedForward(d_model, d_ff, bias=bias)

@@ -10,6 +10,6 @@ LayerNorm = nn.LayerNorm
 RMSNorm = nn.RMSNorm
 
 
-def norm(kind: str, d_model: int, *, eps: float, bias: bool) -> nn.Module:
+def make_norm(kind: str, d_model: int, *, eps: float, bias: bool) -> nn.Module:
     """A norm by its name in the config, "layer" or "rms" (which has no bias)."""
     return RMSNorm(d_model, eps=eps) if kind == "rms" else LayerNorm(d_model, eps=eps, bias=bias)

@@ -172,7 +172,7 @@ class ALiBi(Positions):
         return -alibi_slopes(self.n_heads, query_pos.device)[:, None, None] * distance
 
 
-def positions(
+def make_positions(
     kind: str, *, context: int, d_model: int, d_head: int, n_heads: int, theta: float, is_causal: bool
 ) -> Positions:
     """Positions by their name in the config."""

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 # cuDNN wants weights side by side, and puts them there at every call: with dropout of weights they are new ones anyway.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
-Kind = Literal["tanh", "relu", "lstm", "gru", "peephole"]
+CellKind = Literal["tanh", "relu", "lstm", "gru", "peephole"]
 GATES: dict[str, int] = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3, "peephole": 4}
 Carried = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (B, D)
 
@@ -39,7 +39,7 @@ class Recurrent(nn.Module):
     (Merity et al. 2018, §2).
     """
 
-    def __init__(self, kind: Kind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
+    def __init__(self, kind: CellKind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
         super().__init__()
         self.kind, self.d_out, self.dropout_weights = kind, d_out, dropout_weights
         n = GATES[kind] * d_out
@@ -156,7 +156,7 @@ class Recurrent(nn.Module):
 class Bidirectional(nn.Module):
     """Two layers, one of which reads backwards, side by side (Schuster & Paliwal 1997): (B, S, 2 d_out)."""
 
-    def __init__(self, kind: Kind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
+    def __init__(self, kind: CellKind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
         super().__init__()
         self.onward = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
         self.back = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
@@ -172,7 +172,7 @@ class Bidirectional(nn.Module):
 class BidirectionalStack(nn.Module):
     """Several of them, each reading what the one below gives: (B, S, 2 d_out)."""
 
-    def __init__(self, kind: Kind, d_in: int, d_out: int, n_layers: int, *, dropout: float = 0.0):
+    def __init__(self, kind: CellKind, d_in: int, d_out: int, n_layers: int, *, dropout: float = 0.0):
         super().__init__()
         widths = [d_in, *[2 * d_out] * (n_layers - 1)]
         self.layers = nn.ModuleList(Bidirectional(kind, width, d_out) for width in widths)

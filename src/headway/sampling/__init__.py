@@ -5,10 +5,10 @@
 
 from headway.sampling.choose import GREEDY_BELOW, draw, greedy
 from headway.sampling.history import History
-from headway.sampling.pipeline import Pipeline, Rows, SamplerState
+from headway.sampling.pipeline import PerRowPipeline, Pipeline, SamplerState
 from headway.sampling.settings import FLAT
 from headway.sampling.stages import PRESETS, SAMPLERS, Stage
-from headway.sampling.stops import Stop, check_stops, find_stop, held_length, safe_length
+from headway.sampling.stops import StopMatch, check_stops, find_stop, held_length, safe_length
 
 __all__ = [
     "FLAT",
@@ -16,11 +16,11 @@ __all__ = [
     "PRESETS",
     "SAMPLERS",
     "History",
+    "PerRowPipeline",
     "Pipeline",
-    "Rows",
     "SamplerState",
     "Stage",
-    "Stop",
+    "StopMatch",
     "check_stops",
     "draw",
     "find_stop",

@@ -94,7 +94,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenIds:
     """A set of token ids."""
 
     help: str
@@ -160,7 +160,7 @@ class Bias:
         return ids, _filled([[offset for _, offset in row] for row in values], 0.0, torch.float64, device)
 
 
-Parameter = Number | Scope | Tokens | Bias
+Parameter = Number | Scope | TokenIds | Bias
 
 # A stage's strength has the stage's name, except where the stage has several parameters of equal rank.
 OWN_NAME = {

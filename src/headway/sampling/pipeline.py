@@ -89,7 +89,7 @@ class Pipeline:
         return made
 
     @classmethod
-    def for_rows(cls, pipelines: Sequence[Any]) -> "Pipeline | Rows":
+    def for_rows(cls, pipelines: Sequence[Any]) -> "Pipeline | PerRowPipeline":
         """One pipeline for a batch whose rows have each their own, of different stages even."""
         if not pipelines:
             raise ConfigError("no pipeline: one for each row")
@@ -98,7 +98,7 @@ class Pipeline:
             names = [call.name for call in pipelines[0].calls] if order is None else order
             if all(_is_in_order(pipe, names) for pipe in pipelines):
                 return cls._of(_merged(pipelines, names))
-        return Rows(pipelines)
+        return PerRowPipeline(pipelines)
 
     def __repr__(self) -> str:
         return f"Pipeline({self.stages})"
@@ -270,7 +270,7 @@ class Pipeline:
         return mu.expand(n_rows, 1)[:, 0].clone()
 
 
-class Rows:
+class PerRowPipeline:
     """Pipelines whose orders contradict each other, a row each: applied row by row."""
 
     def __init__(self, pipelines: Sequence[Pipeline]):
@@ -279,10 +279,10 @@ class Rows:
         self.notes = list(dict.fromkeys(note for pipe in pipelines for note in pipe.notes))
         self.warnings = list(dict.fromkeys(warning for pipe in pipelines for warning in pipe.warnings))
 
-    def select(self, rows: Sequence[int]) -> "Pipeline | Rows":
+    def select(self, rows: Sequence[int]) -> "Pipeline | PerRowPipeline":
         return Pipeline.for_rows([self.pipelines[i] for i in rows])
 
-    def greedy(self) -> "Pipeline | Rows":
+    def greedy(self) -> "Pipeline | PerRowPipeline":
         return Pipeline.for_rows([pipe.greedy() for pipe in self.pipelines])
 
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:

@@ -15,7 +15,7 @@ from headway.errors import ConfigError, suggest
 from headway.sampling import constraints, filters, penalties, reshape
 from headway.sampling.choose import GREEDY_BELOW
 from headway.sampling.history import History
-from headway.sampling.parameters import Bias, Number, Parameter, Scope, Tokens, Whole, read
+from headway.sampling.parameters import Bias, Number, Parameter, Scope, TokenIds, Whole, read
 
 Values = dict[str, list[Any]]  # of each parameter: one value, or one per row
 
@@ -181,7 +181,7 @@ SAMPLERS: dict[str, Stage] = {
     "min_new_tokens": Stage(
         constraints.min_new_tokens,
         "no end before so many tokens",
-        {"min_new": Whole("tokens before the end may come", off=0), "eos_ids": Tokens("tokens that end a text")},
+        {"min_new": Whole("tokens before the end may come", off=0), "eos_ids": TokenIds("tokens that end a text")},
         "constraint",
         lambda row: row["min_new"] == 0,
         needs=("history",),
@@ -213,7 +213,7 @@ SAMPLERS: dict[str, Stage] = {
             "base": Number("growth with each token of the repeat", 1, default=1.75, usual="1.75"),
             "allowed_length": Whole("length of a repeat that is still free", 1, default=2, usual="2"),
             "window": WINDOW,
-            "breakers": Tokens("tokens no repeat reaches across"),
+            "breakers": TokenIds("tokens no repeat reaches across"),
         },
         "penalty",
         lambda row: row["multiplier"] == 0,
@@ -285,7 +285,7 @@ SAMPLERS: dict[str, Stage] = {
         {
             "threshold": Number("that of a top choice; above 0.5 off", 0, 1, low_open=True, default=0.1, usual="0.1"),
             "probability": Number("how often it acts", 0, 1, off=0.0, usual="0.5"),
-            "protected": Tokens("tokens that are never dropped"),
+            "protected": TokenIds("tokens that are never dropped"),
             "min_keep": MIN_KEEP,
         },
         "filter",

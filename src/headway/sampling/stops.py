@@ -6,7 +6,7 @@ from typing import NamedTuple
 from headway.errors import ConfigError
 
 
-class Stop(NamedTuple):
+class StopMatch(NamedTuple):
     start: int
     end: int
     stop: str
@@ -21,7 +21,7 @@ def check_stops(stops: Iterable[str] | None) -> list[str]:
     return stops
 
 
-def find_stop(text: str, stops: Iterable[str], *, after: int = 0) -> Stop | None:
+def find_stop(text: str, stops: Iterable[str], *, after: int = 0) -> StopMatch | None:
     """The occurrence that ends first, and of those the one that starts first: what a reader finds going letter by
     letter, however the text was cut into tokens. Those that end within the first `after` characters do not count.
 
@@ -32,7 +32,7 @@ def find_stop(text: str, stops: Iterable[str], *, after: int = 0) -> Stop | None
     for stop in check_stops(stops):
         start = text.find(stop, max(0, after - len(stop) + 1))
         if start >= 0:
-            found.append(Stop(start, start + len(stop), stop))
+            found.append(StopMatch(start, start + len(stop), stop))
     return min(found, key=lambda match: (match.end, match.start), default=None)
 
 

@@ -17,7 +17,7 @@ from headway.devices import varying_shapes
 from headway.errors import ConfigError
 from headway.models.base import LanguageModel, evaluating
 from headway.nn.linear import PackedWeights
-from headway.sampling import Pipeline, Rows
+from headway.sampling import PerRowPipeline, Pipeline
 from headway.sampling.choose import check_rows
 from headway.sampling.ranking import ranked
 from headway.search.prompts import Prompts, advance, as_ids, as_lists, check_whole, is_number, read, stages
@@ -61,7 +61,7 @@ def beam_search(
     length_norm: str = "power",
     early_stopping: bool | Literal["never"] = False,
     n_best: int = 1,
-    pipeline: Pipeline | Rows | Sequence[Mapping[str, Any]] | None = None,
+    pipeline: Pipeline | PerRowPipeline | Sequence[Mapping[str, Any]] | None = None,
     state: Any = None,
     vocab_size: int | None = None,
 ) -> list[list[Hypothesis]]:
@@ -151,7 +151,12 @@ class _Rules(NamedTuple):
 
 
 def _search(
-    model: Any, prompts: list[list[int]], rules: _Rules, pipe: Pipeline | Rows, state: Any, vocab_size: int | None
+    model: Any,
+    prompts: list[list[int]],
+    rules: _Rules,
+    pipe: Pipeline | PerRowPipeline,
+    state: Any,
+    vocab_size: int | None,
 ) -> list[list[Hypothesis]]:
     done: list[list[Hypothesis]] = [[] for _ in prompts]
     beams: dict[int, list[_Beam]] = {row: [_Beam(0.0, [], row)] for row in range(len(prompts))}  # of rows not over
@@ -227,7 +232,11 @@ class _Tree:
 
 
 def _candidates(
-    logits: Tensor, beams: dict[int, list[_Beam]], prompts: list[list[int]], rules: _Rules, pipe: Pipeline | Rows
+    logits: Tensor,
+    beams: dict[int, list[_Beam]],
+    prompts: list[list[int]],
+    rules: _Rules,
+    pipe: Pipeline | PerRowPipeline,
 ) -> dict[int, list[tuple[float, _Beam, int]]]:
     """Of each row the best continuations of all its beams: value descending, then better beam, then lower token."""
     check_rows(logits)

@@ -30,7 +30,7 @@ class Terms(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Weights:
+class ChannelWeights:
     """How much each has to say. All but `direct` at 0 is the order of beam search with a length penalty of 1."""
 
     direct: float = 1.0
@@ -49,7 +49,7 @@ class Weights:
         return ",".join(f"{field.name}={getattr(self, field.name):g}" for field in fields(self))
 
     @classmethod
-    def parse(cls, text: str) -> "Weights":
+    def parse(cls, text: str) -> "ChannelWeights":
         """From "channel=0.5,lm=0.2"; what is not named keeps its default."""
         found: dict[str, float] = {}
         names = [field.name for field in fields(cls)]
@@ -79,13 +79,13 @@ def tune(
     judge: Callable[[list[int]], float],
     *,
     terms: Sequence[str] = ("channel", "lm", "length"),
-) -> tuple[Weights, float]:
+) -> tuple[ChannelWeights, float]:
     """Weights under which what is chosen is judged best, and that judgement, which grows with quality.
 
     From the direct model alone, one weight after the other takes the best of `STEPS` (length also below 0), until a
     round changes nothing. `judge` gets the place of the chosen candidate of each sentence.
     """
-    weights = Weights(direct=1.0, channel=0.0, lm=0.0, length=0.0)
+    weights = ChannelWeights(direct=1.0, channel=0.0, lm=0.0, length=0.0)
     best = judge([weights.best(some) for some in candidates])
     for _ in range(ROUNDS):
         before = weights

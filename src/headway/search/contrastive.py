@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError
 from headway.models.base import evaluating
-from headway.sampling import Pipeline, Rows
+from headway.sampling import PerRowPipeline, Pipeline
 from headway.sampling.choose import as_rows, check_rows
 from headway.sampling.ranking import ranked
 from headway.search.beam import Hypothesis
@@ -47,7 +47,7 @@ def contrastive_search(
     alpha: float = 0.6,
     max_new_tokens: int,
     eos_ids: Iterable[int] | int = (),
-    pipeline: Pipeline | Rows | Sequence[Mapping[str, Any]] | None = None,
+    pipeline: Pipeline | PerRowPipeline | Sequence[Mapping[str, Any]] | None = None,
     state: Any = None,
     vocab_size: int | None = None,
 ) -> list[Hypothesis]:
@@ -72,7 +72,7 @@ def _search(
     alpha: float,
     longest: int,
     ends: frozenset[int],
-    pipe: Pipeline | Rows,
+    pipe: Pipeline | PerRowPipeline,
     state: Any,
     vocab_size: int | None,
 ) -> list[Hypothesis]:

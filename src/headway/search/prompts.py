@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError
 from headway.models.base import LanguageModel
-from headway.sampling import Pipeline, Rows
+from headway.sampling import PerRowPipeline, Pipeline
 from headway.sampling.parameters import plain
 
 Prompts = Tensor | Sequence[int] | Sequence[Sequence[int]]
@@ -54,10 +54,10 @@ def advance(model: Any, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
 
 
 def stages(
-    pipeline: Pipeline | Rows | Sequence[Mapping[str, Any]] | None, search: str, n_prompts: int
-) -> Pipeline | Rows:
+    pipeline: Pipeline | PerRowPipeline | Sequence[Mapping[str, Any]] | None, search: str, n_prompts: int
+) -> Pipeline | PerRowPipeline:
     """The constraints and penalties that act during a search; anything else has no meaning there."""
-    if isinstance(pipeline, Rows):
+    if isinstance(pipeline, PerRowPipeline):
         return Pipeline.for_rows([stages(pipe, search, 1) for pipe in pipeline.pipelines])
     pipe = pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)
     if pipe.n_rows not in (None, n_prompts):

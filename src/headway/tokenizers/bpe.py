@@ -56,10 +56,10 @@ def byte_level(model: rust.models.BPE, pattern: str | None = None) -> rust.Token
     return backend
 
 
-Piece = TypeVar("Piece", str, bytes)
+MergePiece = TypeVar("MergePiece", str, bytes)
 
 
-def merged(parts: list[Piece], ranks: Mapping[Piece, int], limit: int) -> list[Piece]:
+def merged(parts: list[MergePiece], ranks: Mapping[MergePiece, int], limit: int) -> list[MergePiece]:
     """Merge neighbours, those that spell the token of the lowest rank first, by ranks below `limit` alone.
 
     BPE as one would do it by hand. It stops at two parts: they are what a token of rank `limit` is made of.

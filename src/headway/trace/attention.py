@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headway.errors import InputError
 from headway.models import BERT, GPT, Bahdanau, Transformer
 from headway.models.base import Model, evaluating
-from headway.nn.attention import Attend, CrossAttention, SelfAttention, attention
+from headway.nn.attention import Attend, CrossAttention, SelfAttention, dot_product_attention
 from headway.tokenizers import Tokenizer
 from headway.trace.figure import pyplot
 
@@ -60,7 +60,7 @@ def recording(modules: Sequence[SelfAttention | CrossAttention], heads: Sequence
             own = [head // group for head in heads]
             bias = around.get("bias")
             seen = {**around, "dropout": 0.0, "bias": bias if bias is None or bias.shape[1] == 1 else bias[:, heads]}
-            _, found[place] = attention(q[:, heads], k[:, own], v[:, own], **seen)
+            _, found[place] = dot_product_attention(q[:, heads], k[:, own], v[:, own], **seen)
             return attend(q, k, v, **around)
 
         return both

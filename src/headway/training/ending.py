@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Stop(threading.Event):
+class StopRequest(threading.Event):
     """Set when someone asks to stop. With `is_last_word` this process is ending anyway, with something to say: the
     SIGTERM that torchrun sends to whoever is left would cut it off, and is then not listened to."""
 
@@ -14,9 +14,9 @@ class Stop(threading.Event):
 
 
 @contextmanager
-def stop_request() -> Iterator[Stop]:
+def stop_request() -> Iterator[StopRequest]:
     """Ctrl-C or SIGTERM sets the event instead of tearing a step apart; a second Ctrl-C does interrupt."""
-    stop = Stop()
+    stop = StopRequest()
 
     def ask(number: int, frame: object) -> None:
         if stop.is_set():

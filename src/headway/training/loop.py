@@ -43,11 +43,11 @@ from headway.training.optim import Optimizer
 from headway.training.parallel import World, replicate, settle, shard
 from headway.training.schedule import learning_rate
 from headway.training.setup import Task, make_model
-from headway.training.state import Position, State, assign, write_checkpoint
+from headway.training.state import Position, TrainState, assign, write_checkpoint
 from headway.training.step import (
     CapturedStep,
     Diverged,
-    Step,
+    TrainStep,
     Work,
     checkpoint_blocks,
     compile_blocks,
@@ -89,15 +89,15 @@ class Result:
     best_step: int | None = None  # whose checkpoint `load` takes
 
 
-Report = Callable[[Progress], None]
-Say = Callable[[str], None]
+OnStep = Callable[[Progress], None]
+OnMessage = Callable[[str], None]
 
 
 class Trainer:
     """One run: its parts, and the loop over them."""
 
     def __init__(
-        self, task: Task, model: Model, run: Run, world: World, device: torch.device, say: Say, report: Report
+        self, task: Task, model: Model, run: Run, world: World, device: torch.device, say: OnMessage, report: OnStep
     ):
         self.task, self.model, self.run, self.world, self.device = task, model, run, world, device
         self.config, self.say, self.report = task.recipe.train, say, report
@@ -125,9 +125,9 @@ class Trainer:
         optimizer = Optimizer(model, config, device=device)
         average = MovingAverage(model, config.ema) if config.ema else None
         carried = self.learner.remember(self.rows) if task.carries else {}
-        self.state = State(model, optimizer, average, Position(), world, carried)
+        self.state = TrainState(model, optimizer, average, Position(), world, carried)
         module = replicate(self.learner, world, device)
-        step = Step(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
+        step = TrainStep(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
         can_capture = device.type == "cuda" and world.parallel == "none"
         # What reads one token after the other asks how many there are, and a graph cannot wait for the answer.
         self.is_bucketed = can_capture and isinstance(model, Transformer) and not is_compiled

@@ -14,14 +14,14 @@ import torch
 
 from headway.config import Recipe
 from headway.data.batches import prefetch
-from headway.data.shards import Progress as Preparing
+from headway.data.shards import PrepareProgress as Preparing
 from headway.devices import parse_device, product_precision
 from headway.errors import ConfigError, HeadwayError
 from headway.training.objectives import Learner
 from headway.training.optim import Optimizer
 from headway.training.parallel import World
 from headway.training.setup import make_model, make_task
-from headway.training.step import Diverged, Step, work_from
+from headway.training.step import Diverged, TrainStep, work_from
 
 BURST = 4.0  # times the best loss so far: no more to see
 
@@ -63,7 +63,7 @@ def find_lr(
     learner = Learner(model, task.objective, config.label_smoothing, config.agreement).train()
     optimizer = Optimizer(model, config, device=device)
     is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
-    step = Step(learner, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
+    step = TrainStep(learner, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
     trials: list[Trial] = []
     average, best = 0.0, math.inf
     work_ahead = prefetch(work_from(task.batches(World()), 0, config.accumulate), device=device)

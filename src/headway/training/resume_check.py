@@ -29,7 +29,7 @@ PATIENCE = 600.0  # seconds without a new line of the log after which a run is g
 
 
 @dataclass
-class Report:
+class ResumeReport:
     """What was found."""
 
     steps: int
@@ -55,14 +55,14 @@ def check_resume(
     ranks: int = 1,
     seed: int | None = None,
     say: Callable[[str], None] = lambda line: None,
-) -> Report:
+) -> ResumeReport:
     """Train in `folder`/undisturbed and `folder`/killed, and compare."""
     train = recipe.train.replace(steps=steps, max_seconds=None, log_every=1, save_every=max(1, steps // 7), keep=0)
     if ranks > 1 and train.parallel == "none":
         train = train.replace(parallel="ddp")
     file = folder / "recipe.toml"
     write_text(file, recipe.replace(train=train).to_toml())
-    report = Report(steps, ranks)
+    report = ResumeReport(steps, ranks)
     undisturbed, killed = Run(folder / "undisturbed"), Run(folder / "killed")
     say(f"undisturbed: {steps} steps" + (f" on {ranks} ranks ({train.parallel})" if ranks > 1 else ""))
     _live(file, undisturbed, ranks, None, folder)

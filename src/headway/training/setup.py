@@ -36,8 +36,8 @@ from headway.data.formats import format_of
 from headway.data.masked import MaskedWindows
 from headway.data.order import LengthOrder, Order
 from headway.data.records import Pair, Record, texts_of
-from headway.data.shards import Prepared, Tokens, prepare_recipe
-from headway.data.shards import Progress as Preparing
+from headway.data.shards import Prepared, TokenArray, prepare_recipe
+from headway.data.shards import PrepareProgress as Preparing
 from headway.data.sources import locate
 from headway.data.splits import digest_of, located, part_source, read_part, shares_of, sources_of, split_records
 from headway.data.tasks import exact_match
@@ -300,7 +300,7 @@ def _windows(
         (corpus, _), lanes = prepared[0], recipe.train.batch_size
         return Windows(corpus.train, context, lanes=lanes, given=given)
 
-    def windows(tokens: Tokens) -> Examples[Any]:
+    def windows(tokens: TokenArray) -> Examples[Any]:
         return (
             Windows(tokens, context, given=given)
             if objective == "causal"
@@ -312,7 +312,7 @@ def _windows(
 
 
 def _masked_held_out(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> HeldOut:
-    tokens = Tokens.of(np.array(tokenizer.stream(documents)))
+    tokens = TokenArray.of(np.array(tokenizer.stream(documents)))
     examples = MaskedWindows(tokens, _context(recipe), tokenizer)
     return HeldOutExamples(Batches(examples, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
 

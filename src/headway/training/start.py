@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from headway.config import Recipe
-from headway.data.shards import Progress as Preparing
+from headway.data.shards import PrepareProgress as Preparing
 from headway.devices import parse_device, product_precision
 from headway.errors import ConfigError
 from headway.files import free_name
@@ -24,7 +24,7 @@ from headway.training.checkpoint import Run
 from headway.training.ending import stop_request
 from headway.training.evaluation import predict
 from headway.training.facts import surroundings
-from headway.training.loop import Report, Result, Say, Trainer
+from headway.training.loop import OnMessage, OnStep, Result, Trainer
 from headway.training.parallel import World, joined, own_device, restarts
 from headway.training.setup import Task, make_model, make_task
 from headway.training.state import Position, write_checkpoint
@@ -35,8 +35,8 @@ def train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    report: Report = lambda progress: None,
-    say: Say = lambda line: None,
+    report: OnStep = lambda progress: None,
+    say: OnMessage = lambda line: None,
     before: Callable[[Model], None] = lambda model: None,
     preparing: Callable[[Preparing], None] = lambda progress: None,
 ) -> Result:
@@ -59,8 +59,8 @@ def _train(
     resume: bool,
     world: World,
     device: torch.device,
-    report: Report,
-    say: Say,
+    report: OnStep,
+    say: OnMessage,
     before: Callable[[Model], None],
     preparing: Callable[[Preparing], None],
 ) -> Result:
@@ -102,7 +102,7 @@ def _begin(run: Run, task: Task, held: ExitStack) -> None:
     held.enter_context(run.alone())
 
 
-def _take_up(run: Run, world: World, held: ExitStack, say: Say) -> int | None:
+def _take_up(run: Run, world: World, held: ExitStack, say: OnMessage) -> int | None:
     """The step of the checkpoint to go on from; −1 if the run ended before it had one, None if it has not begun."""
     if world.share("begun" if (run.path / "recipe.toml").is_file() else "new") == "new":
         return None
@@ -117,7 +117,7 @@ def _take_up(run: Run, world: World, held: ExitStack, say: Say) -> int | None:
 
 
 def _shared_task(
-    recipe: Recipe, run: Run, step: int | None, world: World, say: Say, preparing: Callable[[Preparing], None]
+    recipe: Recipe, run: Run, step: int | None, world: World, say: OnMessage, preparing: Callable[[Preparing], None]
 ) -> Task:
     """The first rank reads the data and makes the tokenizer; the others then take its tokenizer, and find the data
     ready in the cache."""
@@ -137,7 +137,7 @@ def _shared_task(
     return task
 
 
-def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None], say: Say) -> Result:
+def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None], say: OnMessage) -> Result:
     """A model that counts needs no steps."""
     if task.recipe.train.parallel != "none":
         raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
@@ -165,7 +165,7 @@ def _count(model: NGram, task: Task, run: Run, before: Callable[[Model], None], 
     return Result(model.eval(), run.path, run.at(0), score, 0, seconds, n_tokens, interrupted=is_stopped)
 
 
-def _say_model(model: Model, recipe: Recipe, device: torch.device, world: World, say: Say) -> None:
+def _say_model(model: Model, recipe: Recipe, device: torch.device, world: World, say: OnMessage) -> None:
     where = f"on {device} in {product_precision(device, recipe.train.dtype)}"
     ranks = "" if world.size == 1 else f", {world.size} ranks ({world.parallel})"
     say(f"model       {type(model).__name__}, {model.n_params:,} parameters, {where}{ranks}")

@@ -57,7 +57,7 @@ class Position:
 
 
 @dataclass
-class State:
+class TrainState:
     """The parts of a run that change."""
 
     model: Model

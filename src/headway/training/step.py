@@ -71,7 +71,7 @@ class Diverged(HeadwayError):  # noqa: N818 (it is an event, and reads as one)
     """The gradient is not a number any more."""
 
 
-class Step:
+class TrainStep:
     """Callable: does one step and returns its summed loss and gradient norm, on the device."""
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, *, clip: float, autocast: bool, device: torch.device):
@@ -111,7 +111,7 @@ class CapturedStep:
     """The same, as CUDA graphs that are recorded once for each shape of inputs and then replayed. Shapes that were seen
     a few times only, and those beyond `MOST_GRAPHS`, are computed step by step."""
 
-    def __init__(self, step: Step):
+    def __init__(self, step: TrainStep):
         self.step = step
         self.seen: Counter[Any] = Counter()  # how often each shape was there before it was captured
         self.captured: dict[Any, _Captured] = {}
