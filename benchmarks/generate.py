@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import headway
-from headway.engine import Loop
+from headway.generation.decode_loop import Loop
 from headway.sampling import Pipeline
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import headway
-from headway.interop.arpa import write_arpa
+from headway.models.ngram.arpa import write_arpa
 
 torch.set_num_threads(1)
 

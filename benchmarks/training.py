@@ -23,11 +23,11 @@ from torch import Tensor, nn
 import headway
 from headway.config import GPTConfig, TrainConfig
 from headway.costs import flops_per_token
-from headway.data.batches import CausalBatch
-from headway.training.monitor import device_peak
+from headway.data.loader import CausalBatch
 from headway.training.objectives import Learner
-from headway.training.optim import Optimizer
-from headway.training.step import CapturedStep, TrainStep, Work, compile_blocks, compile_whole, narrow_residual
+from headway.training.optimizers import Optimizer
+from headway.training.throughput import device_peak
+from headway.training.train_step import CapturedStep, TrainStep, Work, compile_blocks, compile_whole, narrow_residual
 
 PRESETS = {
     "gpt2": {"layers": 12, "heads": 12, "width": 768, "context": 1024, "batch": 32, "vocabulary": 50304},

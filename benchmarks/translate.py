@@ -19,8 +19,8 @@ import torch
 import transformers
 
 import headway
+from headway.generation.beam_search import beam_search
 from headway.nn.linear import PackedWeights
-from headway.search import beam_search
 
 
 def main() -> None:

@@ -1,106 +1,103 @@
-"""The tree is the architecture: imports point one way, and the public names are these."""
+"""The tree is the architecture: imports point one way, public names are unique, and no name hides a module."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import headway
 
 PACKAGE = Path(headway.__file__).parent
 
-# Each part may import the ones named, and itself.
+# Each layer may import the layers named, and itself. `generation` is split in two: the loops and searches over token
+# ids lie below the functions that take and return text.
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
     "devices": {"errors"},
-    "config": {"errors", "presets"},
-    "presets": {"config"},
+    "runs": {"errors", "files"},
+    "config": {"errors"},
     "nn": {"errors"},
     "tokenizers": {"errors", "files"},
     "sampling": {"errors"},
+    "costs": {"config"},
     "data": {"errors", "files", "config", "tokenizers"},
-    "models": {"errors", "files", "devices", "config", "presets", "nn", "tokenizers"},
-    "decoding": {"nn", "models", "sampling"},
-    "search": {"errors", "devices", "nn", "models", "sampling"},
-    "engine": {"errors", "devices", "nn", "models", "sampling", "decoding"},
-    "choosing": {"errors", "models", "tokenizers", "sampling", "search"},
-    "generation": {"errors", "nn", "models", "tokenizers", "sampling", "search", "engine", "choosing"},
-    "reading": {"errors", "devices", "models", "tokenizers"},
-    "reranking": {"errors", "nn", "models", "reading", "search"},
-    "translation": {
+    "models": {"errors", "files", "devices", "runs", "config", "nn", "tokenizers"},
+    "generation.ids": {"errors", "devices", "nn", "models", "sampling"},
+    "analysis": {"errors", "runs", "sampling", "nn", "models", "tokenizers"},
+    "generation": {
         "errors",
-        "reading",
-        "reranking",
-        "metrics",
-        "data",
+        "devices",
         "nn",
         "models",
         "tokenizers",
         "sampling",
-        "search",
-        "choosing",
+        "data",
+        "generation.ids",
+        "analysis",
+    },
+    "evaluation": {"errors", "nn", "models", "tokenizers", "data", "generation.ids", "generation"},
+    "training": {
+        "costs",
+        "errors",
+        "files",
+        "devices",
+        "runs",
+        "config",
+        "nn",
+        "models",
+        "tokenizers",
+        "data",
         "generation",
-        "trace",
+        "evaluation",
     },
     "comparison": {
         "costs",
         "devices",
         "errors",
         "files",
+        "runs",
         "config",
         "models",
         "tokenizers",
         "data",
-        "trace",
-        "training",
+        "analysis",
         "generation",
-        "translation",
-        "metrics",
-    },
-    "checking": {"errors", "models"},
-    "interop": {"errors", "files", "config", "models", "tokenizers"},
-    "metrics": {"errors"},
-    "costs": {"config"},
-    "trace": {"errors", "sampling", "nn", "models", "tokenizers"},
-    "training": {
-        "costs",
-        "errors",
-        "files",
-        "devices",
-        "config",
-        "nn",
-        "models",
-        "tokenizers",
-        "data",
-        "translation",
-        "metrics",
+        "evaluation",
+        "training",
     },
 }
-ABOVE = {"cli", "__main__", "__init__"}  # may use everything; nothing below uses them
+IDS_ONLY = {"reference", "decode_loop", "cuda_graph", "beam_search", "contrastive", "inputs"}  # of generation
+TOP = {"cli", "__main__", "__init__"}  # may import everything; nothing imports them
 
 
-def part_of(file: Path) -> str:
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def layer_of(module: list[str]) -> str:
+    """["generation", "beam_search"] → "generation.ids"."""
+    is_ids_only = module[0] == "generation" and len(module) > 1 and module[1] in IDS_ONLY
+    return "generation.ids" if is_ids_only else module[0]
 
 
-def imports(file: Path) -> set[str]:
-    """The parts of headway that a file imports, wherever in it the import stands."""
-    found = set()
+def module_of(file: Path) -> list[str]:
+    return [part.removesuffix(".py") for part in file.relative_to(PACKAGE).parts]
+
+
+def imported_layers(file: Path) -> set[str]:
+    """The layers of headway that a file imports, at its top or inside functions."""
+    modules: list[list[str]] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "headway":
             parts = node.module.split(".")[1:]
-            found |= {parts[0]} if parts else {alias.name for alias in node.names}
+            # `from headway.generation import beam_search` names a module, as `from headway import errors` does
+            modules += [[*parts, alias.name] for alias in node.names]
         elif isinstance(node, ast.Import):
-            found |= {
-                a.name.split(".")[1] if "." in a.name else "*" for a in node.names if a.name.split(".")[0] == "headway"
-            }
-    return found - {"__version__"}
+            modules += [[*a.name.split(".")[1:], "*"] for a in node.names if a.name.split(".")[0] == "headway"]
+    return {layer_of(module) for module in modules} - {"__version__"}
 
 
-def test_no_arrow_points_up():
+def test_no_import_points_up():
     for file in PACKAGE.rglob("*.py"):
-        part = part_of(file)
-        if part not in ABOVE:
-            wrong = imports(file) - ALLOWED[part] - {part}
+        layer = layer_of(module_of(file))
+        if layer not in TOP:
+            wrong = imported_layers(file) - ALLOWED[layer] - {layer}
             assert not wrong, f"{file.relative_to(PACKAGE)} imports {sorted(wrong)}, which lie above it"
 
 
@@ -108,7 +105,7 @@ CONFIGS = tuple(str(file.relative_to(PACKAGE)) for file in (PACKAGE / "config").
 
 
 def test_files_without_torch_have_none():
-    for name in ("errors.py", "files.py", *CONFIGS, "presets.py", "__init__.py", "cli/__init__.py"):
+    for name in ("errors.py", "files.py", "runs.py", *CONFIGS, "__init__.py", "cli/__init__.py"):
         tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
         modules = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
         modules |= {n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom)}
@@ -135,3 +132,31 @@ def test_public_names():
         "translate",
     ]
     assert all(getattr(headway, name) is not None for name in headway.__all__)
+
+
+def test_no_public_name_is_two_classes():
+    """Aliases of types count as classes: `Optimizer` cannot be a class here and a `Literal` there."""
+    places: dict[str, list[str]] = {}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                names = [name for name in targets if name[0].isupper() and not name.isupper()]
+            for name in names:
+                places.setdefault(name, []).append(str(file.relative_to(PACKAGE)))
+    twice = {name: files for name, files in places.items() if len(files) > 1 and len(name) > 1}
+    assert not twice
+
+
+def test_no_attribute_of_a_package_hides_its_module():
+    for folder in [PACKAGE, *(file.parent for file in PACKAGE.rglob("__init__.py"))]:
+        package = ".".join(["headway", *folder.relative_to(PACKAGE).parts])
+        for path in folder.iterdir():
+            name = path.name.removesuffix(".py")
+            is_module = path.suffix == ".py" or (path / "__init__.py").is_file()
+            if is_module and not name.startswith("__"):
+                if "kernels" in package or name == "kernels":  # Triton comes with PyTorch's CUDA builds only
+                    continue
+                module = import_module(f"{package}.{name}")
+                assert getattr(import_module(package), name) is module, f"{package}.{name} is not the module"

@@ -18,12 +18,12 @@ _PUBLIC = {
     "create": "headway.models",
     "load": "headway.models",
     "MODELS": "headway.models",
-    "PRESETS": "headway.presets",
-    "generate": "headway.generation",
-    "translate": "headway.translation",
-    "train": "headway.training",
-    "compare": "headway.comparison",
-    "evaluate": "headway.training",
+    "PRESETS": "headway.config.presets",
+    "generate": "headway.generation.generate",
+    "translate": "headway.generation.translate",
+    "train": "headway.training.train",
+    "compare": "headway.comparison.compare",
+    "evaluate": "headway.evaluation.perplexity",
     "load_recipe": "headway.config",
     "load_tokenizer": "headway.tokenizers",
     "HeadwayError": "headway.errors",
@@ -32,47 +32,33 @@ _PUBLIC = {
     "DataError": "headway.errors",
     "CheckpointError": "headway.errors",
 }
+_MODULES = ("analysis", "comparison", "config", "costs", "data", "errors", "evaluation", "generation", "models", "nn",
+            "runs", "sampling", "tokenizers", "training")  # fmt: skip
 __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from headway.comparison import compare as compare
+    from headway.comparison.compare import compare as compare
     from headway.config import load_recipe as load_recipe
+    from headway.config.presets import PRESETS as PRESETS
     from headway.errors import CheckpointError as CheckpointError
     from headway.errors import ConfigError as ConfigError
     from headway.errors import DataError as DataError
     from headway.errors import HeadwayError as HeadwayError
     from headway.errors import InputError as InputError
-    from headway.generation import generate as generate
+    from headway.evaluation.perplexity import evaluate as evaluate
+    from headway.generation.generate import generate as generate
+    from headway.generation.translate import translate as translate
     from headway.models import MODELS as MODELS
     from headway.models import create as create
     from headway.models import load as load
-    from headway.presets import PRESETS as PRESETS
     from headway.tokenizers import load_tokenizer as load_tokenizer
-    from headway.training import evaluate as evaluate
-    from headway.training import train as train
-    from headway.translation import translate as translate
+    from headway.training.train import train as train
 
 
 def __getattr__(name: str) -> object:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
-    if name in {
-        "nn",
-        "models",
-        "tokenizers",
-        "data",
-        "sampling",
-        "training",
-        "costs",
-        "trace",
-        "config",
-        "decoding",
-        "generation",
-        "engine",
-        "search",
-        "errors",
-        "presets",
-    }:
+    if name in _MODULES:
         return import_module(f"headway.{name}")
     raise AttributeError(f"module 'headway' has no attribute {name!r}; it has: {', '.join(__all__)}")
 

@@ -85,7 +85,7 @@ def test_names_of_files_may_be_shouted(capsys):
 
 def test_who_is_told_to_end_leaves_nothing_half_written(folder, tmp_path):
     script = (
-        "import sys, time; from headway.cli import main; import headway.interop.arpa as arpa\n"
+        "import sys, time; from headway.cli import main; import headway.models.ngram.arpa as arpa\n"
         "whole = arpa._lines\n"
         "def slow(*given):\n"
         "    for some in whole(*given):\n"

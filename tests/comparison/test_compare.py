@@ -7,10 +7,10 @@ import signal
 import pytest
 
 import headway
-from headway.comparison.contest import compare
-from headway.comparison.judging import _bins
+from headway.comparison.budget import Budget
+from headway.comparison.compare import compare
 from headway.comparison.report import draw, markdown, text_table
-from headway.comparison.rules import Budget
+from headway.comparison.scoring import _bins
 from headway.config import load_recipe
 from headway.costs import flops_per_token
 from headway.data import read_part

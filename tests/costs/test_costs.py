@@ -54,10 +54,10 @@ def test_memory_grows_with_what_is_held():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_estimate_is_what_a_gpu_measures():
     """Within a quarter, for a compiled step of GPT-2 small."""
-    from headway.data.batches import CausalBatch
+    from headway.data.loader import CausalBatch
     from headway.training.objectives import Learner
-    from headway.training.optim import Optimizer
-    from headway.training.step import TrainStep, Work, compile_blocks
+    from headway.training.optimizers import Optimizer
+    from headway.training.train_step import TrainStep, Work, compile_blocks
 
     device, train = torch.device("cuda"), TrainConfig()
     config = model_config("gpt2", {"dropout": 0.0})

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from headway.data import CORPORA, TASKS, load_documents, locate, open_source
-from headway.data.formats import BLOCK, LARGE, check_tags
+from headway.data.readers import BLOCK, LARGE, check_tags
 from headway.data.records import Answer, Labelled, Pair, Question, Tagged
 from headway.errors import ConfigError, DataError
 

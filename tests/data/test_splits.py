@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.config import DataConfig
-from headway.data import Pair, Shares, Source, open_source, read_part, split, split_records
+from headway.data import DataSource, Pair, Shares, open_source, read_part, split, split_records
 from headway.errors import ConfigError, DataError
 
 MANY = [f"document {i} " * 9 for i in range(400)]
@@ -56,7 +56,7 @@ def test_too_little_is_an_error():
 
 def test_pairs_with_the_same_source_stay_together():
     records = [Pair(f"s{i % 50}", f"t{i}") for i in range(500)]
-    source = Source("pairs", "pairs", lambda: iter(records))
+    source = DataSource("pairs", "pairs", lambda: iter(records))
     shares = Shares(0.2, 0.1)
     parts = {part: list(split_records(source, shares, part)) for part in ("train", "valid", "test")}
     assert sum(map(len, parts.values())) == 500
@@ -76,7 +76,7 @@ def test_lines_of_text_made_of_pairs_are_dealt_like_the_pairs(tmp_path):
 
 def test_few_records_hold_out_the_last_ones_whole():
     records = [Pair(f"s{i}", f"t{i}") for i in range(10)]
-    source = Source("pairs", "pairs", lambda: iter(records))
+    source = DataSource("pairs", "pairs", lambda: iter(records))
     assert list(split_records(source, Shares(0.2), "valid")) == records[8:]
     assert list(split_records(source, Shares(0.2), "train")) == records[:8]
 

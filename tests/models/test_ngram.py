@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 import headway
 from headway.errors import CheckpointError, ConfigError, InputError
-from headway.models import counting
-from headway.models.ngram import Finder
-from headway.models.smoothing import discounts
+from headway.models.ngram import counts as counting
+from headway.models.ngram.model import Finder
+from headway.models.ngram.smoothing import discounts
 from tests.reference import ngram as reference
 
 SMOOTHINGS = ("kneser-ney", "witten-bell", "add-k", "none")  # that promise distributions

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import headway
 from headway.config import load_recipe, recipe_from_table
 from headway.costs.flops import matrix_weights
-from headway.data.batches import CausalBatch
+from headway.data.loader import CausalBatch
 from headway.errors import ConfigError
 from headway.training.objectives import Learner
 

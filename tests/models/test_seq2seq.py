@@ -5,12 +5,12 @@ import torch
 from torch.testing import assert_close
 
 import headway
+from headway.analysis.attention import record
 from headway.config import load_recipe
 from headway.costs.flops import matrix_weights
 from headway.errors import ConfigError, InputError
-from headway.nn.additive import AdditiveAttention
-from headway.trace.attention import record
-from headway.translation import align
+from headway.generation.alignment import align
+from headway.nn.additive_attention import AdditiveAttention
 from tests.models.variants import loud
 
 

@@ -6,9 +6,9 @@ import random
 import pytest
 import torch
 
-from headway.decoding import chooser, decode
-from headway.engine import Loop
 from headway.errors import InputError
+from headway.generation.decode_loop import Loop
+from headway.generation.reference import chooser, decode
 from headway.sampling import SAMPLERS, Pipeline, filters
 from headway.sampling.ranking import ranked
 from tests.models.variants import gpt

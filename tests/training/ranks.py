@@ -13,7 +13,8 @@ from pathlib import Path
 
 from headway.config import load_recipe
 from headway.errors import HeadwayError
-from headway.training import loop, train
+from headway.training import trainer as loop
+from headway.training.train import train
 
 
 def main() -> None:

@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import headway
-from headway.data.batches import CausalBatch, Draw
+from headway.data.datasets.seq2seq import TextPairs
+from headway.data.loader import CausalBatch, Draw
 from headway.data.records import Pair
-from headway.data.textpairs import TextPairs
 from headway.errors import ConfigError
-from headway.training.checkpoint import Run
+from headway.runs import Run
+from headway.training.distributed import World
 from headway.training.objectives import OBJECTIVES, Learner
-from headway.training.parallel import World
 from headway.training.resume_check import differences
-from headway.training.setup import make_model, make_task
+from headway.training.task import make_model, make_task
 from tests.training.recipes import for_objective
 
 ENOUGH = {"causal": 1.0, "masked": 0.8, "pairs": 1.5, "classify": 0.2, "tag": 0.2, "span": 1.0}

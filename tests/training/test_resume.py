@@ -16,8 +16,8 @@ import headway
 from headway.config import load_recipe
 from headway.errors import CheckpointError, DataError, HeadwayError
 from headway.files import seal, verify
-from headway.training import loop
-from headway.training.checkpoint import Run
+from headway.runs import Run
+from headway.training import trainer as loop
 from headway.training.resume_check import check_resume, differences
 from tests.training.recipes import for_objective, make
 from tests.training.test_objectives import half_way

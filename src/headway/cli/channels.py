@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from headway.data.records import Pair
-    from headway.reranking import Channel
+    from headway.generation.noisy_channel import Channel
 
 Reverse = Annotated[
     str | None, typer.Option("--channel", help="Rerank the beams by a model that translates back: a run or directory.")
@@ -58,9 +58,9 @@ def make_channel(
     if weights is not None and tune is not None:
         raise typer.BadParameter("weights that are given, or ones to be found: one of the two", param_hint="--tune")
     import headway
-    from headway.reranking import Channel
-    from headway.search.channel import ChannelWeights
-    from headway.translation import DEFAULT_BEAMS, tuned
+    from headway.evaluation import metrics
+    from headway.generation.noisy_channel import Channel, ChannelWeights
+    from headway.generation.translate import DEFAULT_BEAMS, tuned
 
     chosen = ChannelWeights() if weights is None else ChannelWeights.parse(weights)
     if channel is not None:
@@ -76,7 +76,7 @@ def make_channel(
         return made
     pairs = _pairs(name, tune)
     print(f"tuning on {len(pairs):,} pairs …", file=sys.stderr, flush=True)
-    found = tuned(model, made, pairs, num_beams=num_beams or DEFAULT_BEAMS, batch_size=batch_size)
+    found = tuned(model, made, pairs, metrics.bleu, num_beams=num_beams or DEFAULT_BEAMS, batch_size=batch_size)
     print(f"--weights {found.weights}  BLEU {found.before:.2f} → {found.after:.2f} there", file=sys.stderr, flush=True)
     return Channel(reverse, of_target, found.weights)
 
@@ -84,7 +84,7 @@ def make_channel(
 def _pairs(name: str, tune: str) -> "list[Pair]":
     from headway.config import load_recipe
     from headway.data.sources import open_pairs
-    from headway.training.setup import pairs_of
+    from headway.training.task import pairs_of
 
     if tune == "valid":
         if not (Path(name) / "recipe.toml").is_file():

@@ -8,7 +8,7 @@ import typer
 
 from headway.cli.options import Device, Dtype, Json, print_json
 
-Model = Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")]
+ModelArgument = Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")]
 Text = Annotated[
     str | None, typer.Argument(help="The text; of a translator, what it reads. Default: some of what the run held out.")
 ]
@@ -50,7 +50,7 @@ def resume(
     """
     from headway.cli.display import say
     from headway.config import load_recipe
-    from headway.training.checkpoint import Run
+    from headway.runs import Run
     from headway.training.resume_check import check_resume
 
     overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
@@ -70,7 +70,7 @@ def resume(
 
 @app.command()
 def cached(
-    model: Model,
+    model: ModelArgument,
     text: Text = None,
     within: Within = 1e-4,
     device: Device = "auto",
@@ -88,7 +88,7 @@ def cached(
       headway check cached runs/reverse "abcdef" --json
       headway check cached runs/words "the cat sat"
     """
-    from headway.checking import cached_differs_by
+    from headway.evaluation.invariants import cached_differs_by
 
     loaded, ids, source = _loaded(model, text, device, dtype)
     _report(cached_differs_by(loaded, ids, source), within, model, len(ids), "token by token as all at once", json)
@@ -96,7 +96,7 @@ def cached(
 
 @app.command()
 def batched(
-    model: Model,
+    model: ModelArgument,
     text: Text = None,
     within: Within = 1e-4,
     device: Device = "auto",
@@ -110,7 +110,7 @@ def batched(
       headway check batched runs/demo
       headway check batched runs/reverse "abcdef"
     """
-    from headway.checking import batched_differs_by
+    from headway.evaluation.invariants import batched_differs_by
 
     loaded, ids, source = _loaded(model, text, device, dtype)
     rows = [ids, ids[: max(1, len(ids) // 2)], ids[:1], ids[: max(1, len(ids) - 1)]]
@@ -122,9 +122,9 @@ def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, 
     import headway
     from headway.config import load_recipe
     from headway.data import read_part
+    from headway.generation.source import begin_id, encode_sources
     from headway.models.base import Translator
-    from headway.reading import begin_id, encode_sources
-    from headway.training.setup import pairs_of
+    from headway.training.task import pairs_of
 
     loaded: Any = headway.load(name, device=device, dtype=dtype)
     if loaded.tokenizer is None:

@@ -38,7 +38,7 @@ def convert(
       headway convert words.arpa my-ngrams
     """
     import headway
-    from headway.models.storage import read_json
+    from headway.models.serialization import read_json
 
     is_file = out.name.lower().endswith(NGRAM_FILES)
     if not is_file and (out.name.lower().endswith(FILES) or str(out) == "-"):
@@ -58,8 +58,8 @@ def convert(
 
 def _read_ngrams(name: str) -> "Model | None":
     """A model in a file of another program."""
-    from headway.interop.arpa import read_arpa
-    from headway.interop.counts import read_counts
+    from headway.models.ngram.arpa import read_arpa
+    from headway.models.ngram.count_files import read_counts
 
     if not name.lower().endswith(NGRAM_FILES) or Path(name).is_dir():
         return None
@@ -67,9 +67,9 @@ def _read_ngrams(name: str) -> "Model | None":
 
 
 def _write_ngrams(model: "Model", name: str, out: Path, json: bool) -> None:
-    from headway.interop.arpa import write_arpa
-    from headway.interop.counts import write_counts
     from headway.models import NGram
+    from headway.models.ngram.arpa import write_arpa
+    from headway.models.ngram.count_files import write_counts
 
     if not isinstance(model, NGram):
         kind = type(model).__name__

@@ -11,7 +11,7 @@ from headway.cli.options import Json, print_json
 if TYPE_CHECKING:
     from headway.data.sources import DataSource
     from headway.data.splits import Shares
-    from headway.data.summary import Summary
+    from headway.data.statistics import Summary
     from headway.tokenizers import Tokenizer
 
 NOUNS = {"text": "documents", "pairs": "pairs", "labelled": "texts", "tagged": "sentences", "questions": "questions"}
@@ -90,7 +90,7 @@ def data(
         _prepare(opened, counter, shares, cache, workers, json)
         return
     from headway.cli.display import ReadingDisplay
-    from headway.data.summary import summarize
+    from headway.data.statistics import summarize
 
     with ReadingDisplay("reading", opened.size) as display:
         found = summarize(opened, counter, shares, samples=samples, limit=limit, report=display.add)
@@ -118,7 +118,7 @@ def _prepare(
     import time
 
     from headway.cli.display import ReadingDisplay
-    from headway.data.shards import prepare
+    from headway.data.token_shards import prepare
 
     started = time.monotonic()
     with ReadingDisplay() as display:

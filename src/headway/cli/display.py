@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.data.shards import PrepareProgress as Preparing
-    from headway.training import Progress
+    from headway.data.token_shards import PrepareProgress as Preparing
+    from headway.training.trainer import Progress
 
 SECONDS_BETWEEN_LINES = 5.0
 

@@ -25,7 +25,7 @@ def evaluate(
     part: Annotated[
         Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
     ] = "valid",
-    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: as the run has it.")] = None,
+    context: Annotated[int | None, typer.Option(help="TokenArray in a window. Default: as the run has it.")] = None,
     batch_size: Annotated[int, typer.Option(help="Windows or texts at a time, at least 1.")] = 16,
     references: Annotated[
         list[Path] | None,
@@ -169,7 +169,7 @@ def _refuse(options: dict[str, object], what: str) -> None:
 
 def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", part: Literal["valid", "test"], json: bool) -> None:
     """A model that learned something else than the next token, on what its run held out."""
-    from headway.training.setup import score_on
+    from headway.training.task import score_on
 
     score = score_on(loaded, plan, part)
     if json:

@@ -97,7 +97,7 @@ def generate(
     texts = _read_prompts(prompt, prompts)
 
     import headway
-    from headway.choosing import make_pipeline
+    from headway.generation.sampling_params import make_pipeline
     from headway.models.base import language_model
 
     loaded: Any = language_model(headway.load(model, device=device, dtype=dtype))
@@ -206,7 +206,7 @@ def _note_length(loaded: Any, texts: list[str], max_new_tokens: int | None) -> N
 
 
 def _read_prompts(prompt: str, prompts: str | None) -> list[str]:
-    from headway.data.formats import decode_text
+    from headway.data.readers import decode_text
     from headway.errors import DataError
 
     if prompts is not None:
@@ -239,7 +239,7 @@ def _search(
     settings: dict[str, Any],
     json: bool,
 ) -> None:
-    from headway.generation import search
+    from headway.generation.generate import search
 
     started = time.monotonic()
     found = search(loaded, given, max_new_tokens=max_new_tokens, stop_token_ids=stop_token_ids, **searched, **settings)

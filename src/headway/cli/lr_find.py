@@ -30,10 +30,10 @@ def lr_find(
     Example:
       headway lr-find demo --steps 30 --set train.batch_size=4
     """
+    from headway.analysis.curves import Curve, as_text, draw
     from headway.cli.display import TrainingDisplay, say
     from headway.config import load_recipe
-    from headway.trace.curves import Curve, as_text, draw
-    from headway.training.lr_find import Trial, find_lr
+    from headway.training.lr_finder import Trial, find_lr
 
     plan = load_recipe(recipe, [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])])
 

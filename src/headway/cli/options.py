@@ -66,7 +66,7 @@ def say(pipe: Any) -> None:
 
 def read_lines(file: str) -> list[str]:
     """The lines of a text file, or with - of stdin; empty ones are kept."""
-    from headway.data.formats import decode_text
+    from headway.data.readers import decode_text
     from headway.errors import DataError
 
     try:

@@ -47,7 +47,7 @@ class Translating:
     def of(self, model: Any, sources: Sequence[str]) -> list[str]:
         """Every source must be scored, so one that is too long is cut, and that is said."""
         import headway
-        from headway.reading import cut_sources
+        from headway.generation.source import cut_sources
 
         if n := len(cut_sources(model, sources)):
             print(f"note: {n:,} of {len(sources):,} texts are longer than the model reads, and cut", file=sys.stderr)
@@ -65,7 +65,7 @@ class Translating:
 
 def score_files(files: FilesToScore, model: str | None, limit: int | None, *, json: bool) -> None:
     """Translations that are there already."""
-    from headway.metrics import check_lines
+    from headway.evaluation.metrics import check_lines
 
     if model is not None:
         raise typer.BadParameter("a model, or translations that are there: one of the two", param_hint="--hypotheses")
@@ -96,8 +96,8 @@ def score_translator(
 ) -> None:
     """What a model makes of a part of its run's data, or of a file with references."""
     import headway
-    from headway.metrics import check_lines
-    from headway.training.setup import pairs_of, score_on
+    from headway.evaluation.metrics import check_lines
+    from headway.training.task import pairs_of, score_on
 
     facts: dict[str, Any] = {"model": name, "n_params": model.n_params, "num_beams": how.num_beams}
     if how.channel is not None:
@@ -142,8 +142,8 @@ def _report(
     *,
     json: bool,
 ) -> None:
+    from headway.evaluation.metrics import compare, score, sentence_scores
     from headway.files import write_text
-    from headway.metrics import compare, score, sentence_scores
 
     metrics = score(found, references, lowercase=files.lowercase)
     rights = [set(map(str.strip, some)) for some in zip(*references, strict=True)]

@@ -33,8 +33,8 @@ def curves(
       headway show curves runs/demo
       headway show curves runs/demo -y lr --json
     """
-    from headway.trace.curves import as_text, draw
-    from headway.trace.curves import curves as read_curves
+    from headway.analysis.curves import as_text, draw
+    from headway.analysis.curves import curves as read_curves
 
     check_picture(out)
     found = read_curves(runs, quantity, x)
@@ -83,9 +83,9 @@ def sampling(
     import torch
 
     import headway
-    from headway.choosing import make_pipeline
+    from headway.analysis.sampling import as_text, draw, passage
+    from headway.generation.sampling_params import make_pipeline
     from headway.sampling import Pipeline
-    from headway.trace.sampling import as_text, draw, passage
 
     check_picture(out)
     given: dict[str, Any] = dict(_setting(text) for text in settings or [])
@@ -149,8 +149,8 @@ def attention(
       headway show attention runs/demo "The statement is" --layer 0
     """
     import headway
-    from headway.reading import begin_id, encode_sources, translator
-    from headway.trace.attention import as_text, draw, labels, record
+    from headway.analysis.attention import as_text, draw, labels, record
+    from headway.generation.source import begin_id, encode_sources, translator
 
     check_picture(out)
     if target is not None and side == "encoder":
@@ -210,9 +210,9 @@ def sensitivity(
       headway show sensitivity runs/demo --text my.txt --distance 8 --json
     """
     import headway
+    from headway.analysis.input_gradients import as_text, draw, reach
     from headway.config import load_recipe
     from headway.data import load_documents, read_part
-    from headway.trace.sensitivity import as_text, draw, reach
 
     check_picture(out)
     if text is not None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headway.cli.options import print_json
 
 if TYPE_CHECKING:
-    from headway.generation import Token
-    from headway.search import Hypothesis
+    from headway.generation.beam_search import Hypothesis
+    from headway.generation.generate import Token
     from headway.tokenizers import Tokenizer
 
 

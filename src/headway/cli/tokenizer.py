@@ -39,7 +39,7 @@ def train(
     ] = None,
     kind: Annotated[str, typer.Option(help="char, word, bpe, wordpiece or unigram.")] = "bpe",
     vocab_size: Annotated[
-        int | None, typer.Option(help="Tokens, special ones included. Default: 8000; every word for --kind word.")
+        int | None, typer.Option(help="TokenArray, special ones included. Default: 8000; every word for --kind word.")
     ] = None,
     min_frequency: Annotated[
         int | None, typer.Option(help="Leave out words (word) or pairs (bpe, wordpiece) seen less often.")
@@ -185,7 +185,7 @@ def show(
       headway tokenizer show my-bpe "To be, or not to be"
       headway tokenizer show my-bpe my-words pydocs --lines 3
     """
-    from headway.tokenizers.load import load_tokenizer, tokenizer_file
+    from headway.tokenizers.loading import load_tokenizer, tokenizer_file
 
     if lines < 0:
         raise typer.BadParameter(f"{lines}: at least 0", param_hint="--lines")
@@ -296,7 +296,7 @@ def _measures(tokenizer: "Tokenizer", texts: list[str]) -> dict[str, Any]:
 def _texts_of(argument: str) -> list[str]:
     """A source of data where the argument names one, or looks as if it meant to; else the words themselves."""
     from headway.data import CORPORA, open_source
-    from headway.data.formats import decode_text
+    from headway.data.readers import decode_text
 
     if argument == "-":
         return [decode_text(sys.stdin.buffer.read(), "stdin")]
@@ -307,7 +307,7 @@ def _texts_of(argument: str) -> list[str]:
 
 
 def _lines(texts: list[str] | None) -> Iterator[str]:
-    from headway.data.formats import decode_text
+    from headway.data.readers import decode_text
 
     if texts:
         yield from texts

@@ -89,10 +89,10 @@ def train(
         out = Path(recipe)
 
     from headway.cli.display import TrainingDisplay, clock, say
-    from headway.models.storage import read_json
-    from headway.training import train as run_training
-    from headway.training.parallel import rank, restarts
-    from headway.training.start import default_place
+    from headway.models.serialization import read_json
+    from headway.training.distributed import rank, restarts
+    from headway.training.train import default_place
+    from headway.training.train import train as run_training
 
     place = out or default_place(Path(recipe).stem, again=restarts() > 0)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step

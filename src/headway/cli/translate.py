@@ -13,8 +13,8 @@ from headway.cli.options import Device, Dtype, Json, check_out, print_json, read
 from headway.cli.samplers import Samplers, names_in, settings_from, with_samplers
 
 if TYPE_CHECKING:
+    from headway.generation.translate import Translation
     from headway.tokenizers import Tokenizer
-    from headway.translation import Translation
 
 
 @with_samplers
@@ -90,10 +90,10 @@ def translate(
 
     import headway
     from headway.files import finite, write_text
+    from headway.generation.alignment import align as align_words
+    from headway.generation.source import translator
+    from headway.generation.translate import translations
     from headway.nn.linear import PackedWeights
-    from headway.reading import translator
-    from headway.translation import align as align_words
-    from headway.translation import translations
 
     loaded, tokenizer = translator(headway.load(model, device=device, dtype=dtype))
     reranker = make_channel(

@@ -1,6 +1,6 @@
-"""Several models on the same data at the same budget: one table, one picture."""
+"""Several models on the same data at the same budget: one table, one plot."""
 
-from headway.comparison.contest import Comparison, ModelResult, compare
-from headway.comparison.contestants import PAIRS, TEXT, Contestant
+from headway.comparison.compare import Comparison, ModelResult
+from headway.comparison.lineup import PAIRS, TEXT, Contestant
 
-__all__ = ["PAIRS", "TEXT", "Comparison", "Contestant", "ModelResult", "compare"]
+__all__ = ["PAIRS", "TEXT", "Comparison", "Contestant", "ModelResult"]

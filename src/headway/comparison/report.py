@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.comparison.contest import Comparison, ModelResult
-from headway.trace.comparison import Line, draw_compute, draw_lengths
+from headway.analysis.comparison_plots import Line, draw_compute, draw_lengths
+from headway.comparison.compare import Comparison, ModelResult
 
 TITLES = {"bits_per_byte": "bits per byte", "perplexity": "perplexity", "exact_match": "exact match", "bleu": "BLEU"}
 

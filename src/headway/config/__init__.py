@@ -24,7 +24,7 @@ from headway.config.models import (
     TransformerConfig,
     model_config,
 )
-from headway.config.recipes import (
+from headway.config.recipe import (
     RECIPES,
     DataConfig,
     EvalConfig,

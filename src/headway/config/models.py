@@ -351,7 +351,7 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
     >>> model_config("gpt2", {"n_layers": 2}).n_layers
     2
     """
-    from headway.presets import PRESETS  # presets are made of the classes above
+    from headway.config.presets import PRESETS  # presets are made of the classes above
 
     base = None
     if isinstance(name, str):

@@ -16,34 +16,34 @@ _PUBLIC = {
         "records": "Answer Labelled Pair Question Record Tagged",
         "sources": "DataSource locate open_source",
         "splits": "Shares Split load_documents read_part split split_records",
-        "shards": "Prepared TokenArray cache_folder open_prepared prepare prepare_recipe",
-        "tasks": "TASKS exact_match pairs",
-        "order": "LengthOrder Order",
-        "batches": "IGNORE Batches CausalBatch Draw prefetch",
-        "windows": "Mix Packed Windows consecutive_windows",
-        "masked": "MaskedBatch MaskedWindows hide_tokens",
-        "textpairs": "PairBatch TextPairs",
-        "annotated": "LabelBatch LabelledTexts SpanBatch Spans TagBatch TaggedWords",
-        "summary": "Summary summarize",
+        "token_shards": "Prepared TokenArray cache_folder open_prepared prepare prepare_recipe",
+        "synthetic_tasks": "TASKS exact_match pairs",
+        "sampler": "LengthOrder Order",
+        "loader": "IGNORE Batches CausalBatch Draw prefetch",
+        "datasets.causal": "Mix Packed Windows consecutive_windows",
+        "datasets.mlm": "MaskedBatch MaskedWindows hide_tokens",
+        "datasets.seq2seq": "PairBatch TextPairs",
+        "datasets.labeled": "LabelBatch LabelledTexts SpanBatch Spans TagBatch TaggedWords",
+        "statistics": "Summary summarize",
     }.items()
     for name in names.split()
 }
 __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from headway.data.annotated import LabelBatch, LabelledTexts, SpanBatch, Spans, TagBatch, TaggedWords
-    from headway.data.batches import IGNORE, Batches, CausalBatch, Draw, prefetch
     from headway.data.builtin import CORPORA
-    from headway.data.masked import MaskedBatch, MaskedWindows, hide_tokens
-    from headway.data.order import LengthOrder, Order
+    from headway.data.datasets.causal import Mix, Packed, Windows, consecutive_windows
+    from headway.data.datasets.labeled import LabelBatch, LabelledTexts, SpanBatch, Spans, TagBatch, TaggedWords
+    from headway.data.datasets.mlm import MaskedBatch, MaskedWindows, hide_tokens
+    from headway.data.datasets.seq2seq import PairBatch, TextPairs
+    from headway.data.loader import IGNORE, Batches, CausalBatch, Draw, prefetch
     from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
-    from headway.data.shards import Prepared, TokenArray, cache_folder, open_prepared, prepare, prepare_recipe
+    from headway.data.sampler import LengthOrder, Order
     from headway.data.sources import DataSource, locate, open_source
     from headway.data.splits import Shares, Split, load_documents, read_part, split, split_records
-    from headway.data.summary import Summary, summarize
-    from headway.data.tasks import TASKS, exact_match, pairs
-    from headway.data.textpairs import PairBatch, TextPairs
-    from headway.data.windows import Mix, Packed, Windows, consecutive_windows
+    from headway.data.statistics import Summary, summarize
+    from headway.data.synthetic_tasks import TASKS, exact_match, pairs
+    from headway.data.token_shards import Prepared, TokenArray, cache_folder, open_prepared, prepare, prepare_recipe
 
 
 def __getattr__(name: str) -> object:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from headway.data.records import Record
-from headway.data.tasks import TASKS, is_task, task_pairs
+from headway.data.synthetic_tasks import TASKS, is_task, task_pairs
 
 
 def pydocs() -> Iterator[str]:

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from headway.data.formats import ENDINGS
+from headway.data.readers import ENDINGS
 from headway.errors import DataError
 
 PREFIX = "hub:"

@@ -17,9 +17,9 @@ from typing import Any
 
 from headway.data import hub
 from headway.data.builtin import CORPORA, corpus
-from headway.data.formats import ENDINGS, Reading, format_of, kind_of, read, read_parallel
+from headway.data.readers import ENDINGS, Reading, format_of, kind_of, read, read_parallel
 from headway.data.records import Kind, Pair, Record, documents_of, texts_of
-from headway.data.tasks import is_task
+from headway.data.synthetic_tasks import is_task
 from headway.errors import ConfigError, DataError, suggest
 
 

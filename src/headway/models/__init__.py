@@ -6,12 +6,12 @@ from headway.models.bert import BERT, MaskedLM
 from headway.models.bilstm import BiLSTM
 from headway.models.gpt import GPT
 from headway.models.heads import Classifier, SpanReader, Tagger
-from headway.models.ngram import NGram
+from headway.models.ngram.model import NGram
 from headway.models.nplm import NPLM
 from headway.models.registry import MODELS, create
 from headway.models.rnn import RNN
 from headway.models.seq2seq import Seq2Seq
-from headway.models.storage import find_model, load
+from headway.models.serialization import find_model, load
 from headway.models.transformer import Transformer
 
 __all__ = [

@@ -2,7 +2,7 @@
 
     h_j = (h→_j, h←_j)                                   a bidirectional layer, or several, read the source (§3.2)
     s_0 = tanh(W_s h←_1)                                 what the backward one ends with (appendix A.2.2)
-    c_i, α_i = attend(s_{i−1}, h)                        nn/additive.py (§3.1)
+    c_i, α_i = attend(s_{i−1}, h)                        nn/additive_attention.py (§3.1)
     s_i = f(s_{i−1}, y_{i−1}, c_i)                       a gated unit (GRU) over the last word and the context
     t_i = maxout(U_o s_i + V_o E y_{i−1} + C_o c_i)      and one matrix from there to the vocabulary
 
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from headway.config import BahdanauConfig
 from headway.models.base import Translator, blank_padding, check_source, given_source, source_lengths
-from headway.models.stack import check_rows
-from headway.nn.additive import AdditiveAttention
+from headway.models.builders import check_rows
+from headway.nn.additive_attention import AdditiveAttention
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
+from headway.nn.kv_cache import as_rows
 from headway.nn.recurrent import BidirectionalStack, Carried, Recurrent
-from headway.nn.state import as_rows
 
 
 @dataclass(frozen=True)

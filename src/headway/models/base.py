@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from headway.config import ModelConfig
 from headway.errors import CheckpointError, InputError
 from headway.nn.embedding import check_shape
+from headway.nn.kv_cache import State
 from headway.nn.linear import linear
 from headway.nn.masks import padding
-from headway.nn.state import State
 
 if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
@@ -87,7 +87,7 @@ class Model(nn.Module):
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write a model directory that `headway.load` opens, and transformers where it knows the architecture."""
-        from headway.models.storage import save
+        from headway.models.serialization import save
 
         return save(self, path, overwrite=overwrite)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headway.config import BERTConfig
 from headway.errors import InputError
 from headway.models.base import Model, check_context
-from headway.models.stack import build_blocks, build_final_norm, build_norm, build_positions
+from headway.models.builders import build_blocks, build_final_norm, build_norm, build_positions
 from headway.nn import Embedding, Look
 from headway.nn.embedding import check_ids, check_shape
 from headway.nn.feedforward import ACTIVATIONS

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from headway.config import GPTConfig
 from headway.models.base import Writer, blank_padding, check_context
-from headway.models.stack import build_blocks, build_final_norm, build_positions, check_rows, start_cache
+from headway.models.builders import build_blocks, build_final_norm, build_positions, check_rows, start_cache
 from headway.nn import Embedding, KVCache, Look, masks
-from headway.nn.beams import Cache
+from headway.nn.beam_cache import Cache
 from headway.nn.init import normal
 
 

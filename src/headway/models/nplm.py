@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from headway.config import NPLMConfig
 from headway.models.base import Writer, blank_padding
-from headway.models.stack import check_rows
+from headway.models.builders import check_rows
 from headway.nn.embedding import check_ids
-from headway.nn.state import Tail
+from headway.nn.kv_cache import Tail
 
 
 class NPLM(Writer):

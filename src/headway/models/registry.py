@@ -11,7 +11,7 @@ from headway.models.base import Model
 from headway.models.bert import BERT
 from headway.models.bilstm import BiLSTM
 from headway.models.gpt import GPT
-from headway.models.ngram import NGram
+from headway.models.ngram.model import NGram
 from headway.models.nplm import NPLM
 from headway.models.rnn import RNN
 from headway.models.seq2seq import Seq2Seq

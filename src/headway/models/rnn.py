@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from headway.config import RNNConfig
 from headway.errors import InputError
 from headway.models.base import Writer, blank_padding
-from headway.models.stack import check_rows
+from headway.models.builders import check_rows
 from headway.nn.embedding import check_ids
+from headway.nn.kv_cache import as_rows
 from headway.nn.recurrent import Carried, Recurrent, locked_dropout
-from headway.nn.state import as_rows
 
 
 @dataclass(frozen=True)

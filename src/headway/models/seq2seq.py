@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from headway.config import Seq2SeqConfig
 from headway.models.base import Translator, blank_padding, check_source, given_source, source_lengths
+from headway.models.builders import check_rows
 from headway.models.rnn import RNNState
-from headway.models.stack import check_rows
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
 from headway.nn.recurrent import Carried, Recurrent, reversed_rows

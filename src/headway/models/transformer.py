@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from headway.config import TransformerConfig
 from headway.models.base import Translator, blank_padding, check_context, check_source, given_source
 from headway.models.bert import check_mask
-from headway.models.stack import build_blocks, build_final_norm, build_positions, check_rows, start_cache
+from headway.models.builders import build_blocks, build_final_norm, build_positions, check_rows, start_cache
 from headway.nn import Embedding, KVCache, Look
-from headway.nn.beams import BeamCache, BeamExtension, Cache
+from headway.nn.beam_cache import BeamCache, BeamExtension, Cache
 from headway.nn.embedding import check_shape
 from headway.nn.init import xavier
-from headway.nn.state import Extension, as_rows
+from headway.nn.kv_cache import Extension, as_rows
 
 
 @dataclass(frozen=True)

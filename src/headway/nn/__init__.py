@@ -18,9 +18,9 @@ from headway.nn.attention import (
 from headway.nn.block import Block, Blocks
 from headway.nn.embedding import Embedding
 from headway.nn.feedforward import FeedForward, GatedFeedForward, make_feed_forward
+from headway.nn.kv_cache import KVCache, State
 from headway.nn.norm import LayerNorm, RMSNorm, make_norm
 from headway.nn.positions import Positions, make_positions
-from headway.nn.state import KVCache, State
 
 __all__ = [
     "ATTENTIONS",

@@ -2,9 +2,9 @@
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V                             Vaswani et al. 2017, eq. 1
 
-`dot_product_attention` is the definition: it computes and returns the full (T × S) weight matrix. `fast_attention` runs
-the same function on PyTorch's fused kernels, which never materialise that matrix; `flex_attention` uses FlexAttention on
-GPUs. All three share one signature, so `use_attention` can swap them, and tests compare them.
+`dot_product_attention` is the definition: it computes and returns the full (T × S) weight matrix. `fast_attention`
+runs the same function on PyTorch's fused kernels, which never materialise that matrix; `flex_attention` uses
+FlexAttention on GPUs. All three share one signature, so `use_attention` can swap them, and tests compare them.
 """
 
 import math
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from headway.errors import InputError
 from headway.nn import masks
+from headway.nn.kv_cache import LayerCache
 from headway.nn.linear import Linear
 from headway.nn.positions import Inside
-from headway.nn.state import LayerCache
 
 
 class Attend(Protocol):

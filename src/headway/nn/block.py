@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from headway.nn.attention import CrossAttention, Look, SelfAttention
 from headway.nn.feedforward import FeedForward, GatedFeedForward
-from headway.nn.state import LayerCache
+from headway.nn.kv_cache import LayerCache
 
 
 class Block(nn.Module):

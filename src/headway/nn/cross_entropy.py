@@ -54,6 +54,15 @@ def fused_cross_entropy(
         return _Fused.apply(hidden, weight, bias, targets, smoothing, ignore, dtype, torch.is_grad_enabled())
 
 
+def token_nll(
+    hidden: Tensor, output: tuple[Tensor, Tensor | None], targets: Tensor, *, smoothing: float = 0.0, ignore: int = -100
+) -> Tensor:
+    """Negative log-likelihood summed over the targets (B, T), from hidden states (B, T, D) and the output layer."""
+    weight, bias = output
+    flat = hidden.flatten(0, 1)
+    return fused_cross_entropy(flat, weight, targets.flatten(), bias, smoothing=smoothing, ignore=ignore)
+
+
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -124,7 +133,7 @@ def _to_gradient(
 ) -> None:
     """Write the loss of each row, and turn its logits (R, V) into the gradient of that loss, in place."""
     if logits.is_cuda:
-        from headway.nn.kernels import rows_to_gradient
+        from headway.nn.kernels.cross_entropy import rows_to_gradient
 
         return rows_to_gradient(logits, targets, losses, n_columns, smoothing, ignore)
     real = targets != ignore

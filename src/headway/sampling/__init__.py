@@ -3,12 +3,12 @@
 `SAMPLERS` holds every stage, `Pipeline` applies them in the order you say, `find_stop` and `safe_length` end texts.
 """
 
-from headway.sampling.choose import GREEDY_BELOW, draw, greedy
+from headway.sampling.drawing import GREEDY_BELOW, draw, greedy
 from headway.sampling.history import History
 from headway.sampling.pipeline import PerRowPipeline, Pipeline, SamplerState
+from headway.sampling.samplers import PRESETS, SAMPLERS, Stage
 from headway.sampling.settings import FLAT
-from headway.sampling.stages import PRESETS, SAMPLERS, Stage
-from headway.sampling.stops import StopMatch, check_stops, find_stop, held_length, safe_length
+from headway.sampling.stop_strings import StopMatch, check_stops, find_stop, held_length, safe_length
 
 __all__ = [
     "FLAT",

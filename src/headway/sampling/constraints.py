@@ -6,7 +6,7 @@ from torch import Tensor
 from headway.errors import InputError
 from headway.sampling.distribution import alive, narrowed, on_host
 from headway.sampling.history import History, members
-from headway.sampling.reshape import best_alone
+from headway.sampling.reshaping import best_alone
 
 
 def logit_bias(l: Tensor, bias: tuple[Tensor, Tensor]) -> Tensor:

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, InputError, suggest
-from headway.sampling.choose import GREEDY_BELOW, as_rows, check_rows, draw
 from headway.sampling.distribution import narrowed, probabilities
+from headway.sampling.drawing import GREEDY_BELOW, as_rows, check_rows, draw
 from headway.sampling.history import History
 from headway.sampling.parameters import flat_name
-from headway.sampling.randomness import TOKEN, XTC, seeds, uniform
 from headway.sampling.ranking import ranked
+from headway.sampling.rng import TOKEN, XTC, seeds, uniform
+from headway.sampling.samplers import PRESETS, SAMPLERS, Call, Surroundings
 from headway.sampling.settings import FLAT
-from headway.sampling.stages import PRESETS, SAMPLERS, Call, Surroundings
 
 NARROW_FROM = 8  # top_k narrows a row that has this many times k columns
 

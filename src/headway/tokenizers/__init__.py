@@ -3,9 +3,9 @@
 from headway.tokenizers.base import Encoding, TextStream, Tokenizer
 from headway.tokenizers.bpe import train_bpe
 from headway.tokenizers.char import train_char
-from headway.tokenizers.kinds import KINDS, train
-from headway.tokenizers.load import load_tokenizer
-from headway.tokenizers.patterns import PATTERNS
+from headway.tokenizers.factory import KINDS, train
+from headway.tokenizers.loading import load_tokenizer
+from headway.tokenizers.pre_tokenizers import PATTERNS
 from headway.tokenizers.sentencepiece import load_sentencepiece
 from headway.tokenizers.unigram import train_unigram
 from headway.tokenizers.word import train_word

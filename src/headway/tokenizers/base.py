@@ -28,7 +28,7 @@ import tokenizers as rust
 
 from headway.errors import InputError
 from headway.files import write_bytes, write_text
-from headway.tokenizers.bulk import Encode, Ids, blank_pattern, engine
+from headway.tokenizers.fast_encoding import Encode, Ids, blank_pattern, engine
 
 MODEL_FILE = "tokenizer.model"
 SPECIAL = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")

@@ -10,8 +10,8 @@ import tokenizers as rust
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.patterns import splitter
-from headway.tokenizers.special import END, add_special, check_special
+from headway.tokenizers.pre_tokenizers import splitter
+from headway.tokenizers.special_tokens import END, add_special, check_special
 
 N_BYTES = 256
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import tokenizers as rust
 
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.patterns import CHARACTER, splitter
-from headway.tokenizers.special import END, UNKNOWN, add_special, check_special
+from headway.tokenizers.pre_tokenizers import CHARACTER, splitter
+from headway.tokenizers.special_tokens import END, UNKNOWN, add_special, check_special
 
 
 def train_char(texts: Iterable[str], *, special: Iterable[str] = ()) -> Tokenizer:

@@ -12,7 +12,7 @@ import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.special import UNKNOWN, add_special, check_room, check_special
+from headway.tokenizers.special_tokens import UNKNOWN, add_special, check_room, check_special
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 OWN = (UNKNOWN, BOS, EOS, PAD)

@@ -17,8 +17,8 @@ import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.patterns import WORDS, cut_words, splitter
-from headway.tokenizers.special import END, SENTENCE, UNKNOWN, add_special, check_special
+from headway.tokenizers.pre_tokenizers import WORDS, cut_words, splitter
+from headway.tokenizers.special_tokens import END, SENTENCE, UNKNOWN, add_special, check_special
 
 
 def train_word(

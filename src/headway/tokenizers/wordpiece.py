@@ -12,7 +12,7 @@ import tokenizers as rust
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.special import add_special, check_room, check_special
+from headway.tokenizers.special_tokens import add_special, check_room, check_special
 
 PAD, UNKNOWN, CLS, SEP, MASK = OWN = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -1,7 +1,5 @@
-"""Training and scoring."""
+"""Training: one loop for every family, from a recipe to a run on disk."""
 
-from headway.training.evaluation import Score, TaskScore, evaluate
-from headway.training.loop import Progress, Result
-from headway.training.start import train
+from headway.training.trainer import Progress, Result
 
-__all__ = ["Progress", "Result", "Score", "TaskScore", "evaluate", "train"]
+__all__ = ["Progress", "Result"]

@@ -1,144 +1,206 @@
-"""A run on disk is its own description: `recipe.toml`, `log.jsonl`, and `checkpoints/step-N/`.
+"""All that training remembers, to disk and back: nothing is left out, so a resumed run is the run.
 
-A checkpoint is a model directory with, beside the weights,
-
-    training.json          step, tokens and seconds so far, the best so far: what the loop knows
-    training.safetensors   what the optimiser remembers, the random numbers' state of every rank
-    shards/                in place of model.safetensors, where ranks hold shares of the model (FSDP)
-    checksums.json         SHA-256 of each of these files
-
-It is written aside, flushed and renamed, so a reader finds all of it or none; and read back only if every byte is as it
-was written.
+Tensors go by name, `KIND/PARAMETER`: "exp_avg/blocks.0.norm1.weight". Where each rank holds a share of them (FSDP),
+PyTorch's distributed checkpointing writes each share as safetensors and reads them into any other number of ranks; else
+one rank writes them all. Either form is read into either kind of run.
 """
 
 import json
-import re
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.checkpoint import load as read_shares
+from torch.distributed.checkpoint import save as write_shares
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.tensor import DTensor, distribute_tensor
+
 from headway.errors import CheckpointError
-from headway.files import finite, locked, verify, write_text
+from headway.files import new_directory, seal
+from headway.models.base import Model
+from headway.models.serialization import SHARDS, read_json, read_weights, write_model
+from headway.training.distributed import World
+from headway.training.optimizers import Optimizer
+from headway.training.weight_averaging import MovingAverage
+
+TENSORS = "training.safetensors"
 
 
-class Run:
-    """The folder of one training run."""
+@dataclass
+class Position:
+    """Where training stands: what training.json holds."""
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self.folder = self.path / "checkpoints"
+    step: int = 0  # steps done
+    n_tokens: int = 0  # targets learned from, over all ranks
+    seconds: float = 0.0
+    best: float = math.inf  # the smallest merit so far, see evaluation.py
+    best_step: int | None = None
+    stale: int = 0  # evaluations since then
+    score: dict[str, Any] = field(default_factory=dict)  # at this step, where it was scored
 
-    @staticmethod
-    def check_free(path: str | Path) -> Path:
-        """A folder that holds anything already is never written to."""
-        path = Path(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = f"; to go on with it: headway train {path} --resume" if (path / "recipe.toml").is_file() else ""
-            raise CheckpointError(f"{path} is there already; choose another place with --out{hint}")
-        return path
+    def to_dict(self) -> dict[str, Any]:
+        found = asdict(self)
+        return {**found, "best": found["best"] if math.isfinite(found["best"]) else None}
 
     @classmethod
-    def create(cls, path: str | Path, recipe: str) -> "Run":
-        """Begin a run in a new folder."""
-        path = cls.check_free(path)
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(path / "recipe.toml", recipe)
-        return cls(path)
+    def from_dict(cls, table: Mapping[str, Any]) -> "Position":
+        known = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
+        return cls(**{**known, "best": math.inf if known.get("best") is None else known["best"]})
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the run: two processes that write to it would undo each other's work. Ends with the process."""
-        try:
-            with locked(self.path / ".lock", wait=False):
-                yield
-        except BlockingIOError:
-            raise CheckpointError(f"{self.path} is being trained by another process; wait for it, or end it") from None
 
-    # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass
+class TrainState:
+    """The parts of a run that change."""
 
-    @property
-    def log_file(self) -> Path:
-        return self.path / "log.jsonl"
+    model: Model
+    optimizer: Optimizer
+    average: MovingAverage | None
+    position: Position
+    world: World
+    carried: dict[str, Tensor] = field(default_factory=dict)  # what rows of text carry from step to step
 
-    def log(self, **record: Any) -> None:
-        with open(self.log_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(finite(record)) + "\n")
-
-    def read_log(self) -> list[dict[str, Any]]:
-        """Every whole line; a process that was killed may have left half of one."""
-        found: list[dict[str, Any]] = []
-        try:
-            text = self.log_file.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return found
-        for line in text.splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                found.append(record)
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything by name, as it is; shares where ranks hold shares."""
+        found = {**self.optimizer.state(), **self.carried}
+        if self.average is not None or self.world.parallel == "fsdp":
+            found |= {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
+        if self.average is not None:
+            found |= {f"average/{name}": tensor for name, tensor in self.average.weights.items()}
         return found
 
-    def rewind(self, step: int, recipe: str) -> None:
-        """Drop what was logged after a step, which is about to be done again; the recipe may have new settings."""
-        over = ("end", "interrupted")
-        kept = [r for r in self.read_log() if r.get("step", 0) <= step and r.get("event") not in over]
-        write_text(self.log_file, "".join(json.dumps(record) + "\n" for record in kept))
-        write_text(self.path / "recipe.toml", recipe)
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint. All ranks call this together."""
+        chance = self._chance()
+        tensors = self.tensors()
+        if self.world.parallel != "fsdp":
+            self.world.first(lambda: self._save_whole(folder, {**tensors, **chance}))
+            return
+        aside = folder.with_name(f".{folder.name}.partial")  # a name that every rank knows
+        with new_directory(folder, overwrite=True, aside=aside) if self.world.is_first else nullcontext():
+            self.world.wait()  # until the folder is there
+            _write_shares(aside / SHARDS, tensors, self.world)
+            self.world.wait()  # until all shares are
+            if self.world.is_first:
+                _write_files(self.model, aside, self._facts(), chance, weights=False)
+        self.world.wait()
 
-    # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
+    def _save_whole(self, folder: Path, tensors: dict[str, Tensor]) -> None:
+        averaged = self.average.in_place() if self.average is not None else nullcontext()
+        write_checkpoint(self.model, folder, self._facts(), tensors, averaged)
 
-    def at(self, step: int) -> Path:
-        return self.folder / f"step-{step}"
+    def _facts(self) -> dict[str, Any]:
+        return {**self.position.to_dict(), "ranks": self.world.size}
 
-    def steps(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
-        names = [re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*")]
-        return sorted(int(name[1]) for name in names if name)
+    def restore(self, folder: Path) -> None:
+        """Take up where a checkpoint, already verified, stands."""
+        self.position = Position.from_dict(read_json(folder / "training.json"))
+        wanted = self.tensors()
+        model = {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
+        kept = _read(folder / TENSORS)
+        with torch.no_grad():
+            if (folder / SHARDS).is_dir():
+                _read_shares(folder / SHARDS, {**wanted, **model}, self.world)
+            else:
+                found = {f"model/{name}": t for name, t in read_weights(folder, self.model).items()} | kept
+                for name, target in {**wanted, **model}.items():
+                    if name not in found:
+                        raise CheckpointError(
+                            f"{folder / TENSORS} lacks {name!r}: was the run begun with other settings?"
+                        )
+                    assign(target, found[name])
+        self._restore_chance(kept)
 
-    def newest_whole(self, complain: Callable[[str], None] = lambda line: None) -> int:
-        """The step of the last checkpoint that is as it was written. A damaged one is named, set aside, and the one
-        before it is taken."""
-        for step in reversed(self.steps()):
-            folder = self.at(step)
-            try:
-                verify(folder)
-                return step
-            except CheckpointError as error:
-                aside = _set_aside(folder)
-                complain(f"{error}; set aside as {aside.name}, going back to the one before")
-        raise CheckpointError(
-            f"{self.path} has no checkpoint to go on from; begin again: headway train {self.path} --out NEW"
-        )
+    def _chance(self) -> dict[str, Tensor]:
+        """The state of the random numbers of every rank, {"chance/cpu/0": …}."""
+        found = {"cpu": torch.get_rng_state()}
+        if self.model.device.type == "cuda":
+            found["cuda"] = torch.cuda.get_rng_state(self.model.device)
+        return {
+            f"chance/{kind}/{rank}": state
+            for kind, own in found.items()
+            for rank, state in enumerate(self.world.gather(own))
+        }
 
-    def tidy(self) -> None:
-        """Put right what writers that were killed have left: half a checkpoint, or an old one not yet replaced."""
-        for path in self.folder.glob(".step-*.old"):
-            for old in path.glob("step-*"):
-                if not (self.folder / old.name).exists():
-                    old.rename(self.folder / old.name)
-            shutil.rmtree(path, ignore_errors=True)
-        for path in self.folder.glob(".step-*.partial"):
-            shutil.rmtree(path, ignore_errors=True)
-
-    def has_damaged(self) -> bool:
-        return any(self.folder.glob("step-*.damaged*"))
-
-    def prune(self, keep: int, best: int | None, every: int) -> None:
-        """Leave the best, the last, and as many regular ones, of every so many steps, as make `keep`; 0 keeps all."""
-        steps = self.steps()
-        regular = [step for step in steps[:-1] if every and step % every == 0]
-        kept = {best, *steps[-1:], *(regular[-(keep - 1) :] if keep > 1 else ())}
-        for step in steps if keep else ():
-            if step not in kept:
-                shutil.rmtree(self.at(step))
+    def _restore_chance(self, kept: Mapping[str, Tensor]) -> None:
+        """A rank that was not there before begins anew, from the seed it was started with."""
+        own = kept.get(f"chance/cpu/{self.world.rank}")
+        if own is not None:
+            torch.set_rng_state(own)
+        own = kept.get(f"chance/cuda/{self.world.rank}")
+        if own is not None and self.model.device.type == "cuda":
+            torch.cuda.set_rng_state(own, self.model.device)
 
 
-def _set_aside(folder: Path) -> Path:
-    n, aside = 1, folder.with_name(f"{folder.name}.damaged")
-    while aside.exists():
-        n, aside = n + 1, folder.with_name(f"{folder.name}.damaged-{n}")
-    return folder.rename(aside)
+def write_checkpoint(
+    model: Model,
+    folder: Path,
+    facts: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    averaged: AbstractContextManager[None] | None = None,
+) -> None:
+    """A model directory with what training adds to it, written aside and renamed. While the model is written it is as
+    `averaged` makes it; what training needs is as it is."""
+    with new_directory(folder, overwrite=True) as aside:
+        _write_files(model, aside, facts, tensors, averaged)
+
+
+def _write_files(
+    model: Model,
+    aside: Path,
+    facts: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    averaged: AbstractContextManager[None] | None = None,
+    *,
+    weights: bool = True,
+) -> None:
+    with averaged or nullcontext():
+        write_model(model, aside, weights=weights)
+    (aside / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    try:
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, aside / TENSORS)
+    except SafetensorError as error:  # such as a full disk
+        raise CheckpointError(f"{aside / TENSORS} cannot be written: {error}") from None
+    seal(aside)
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    with safe_open(file, framework="pt") as source:
+        return {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
+
+
+def assign(target: Tensor, value: Tensor) -> None:
+    if isinstance(target, DTensor):
+        value = value.to(target.device)
+        value = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
+    target.copy_(value)
+
+
+def _write_shares(folder: Path, tensors: dict[str, Tensor], world: World) -> None:
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    with _quietly():
+        write_shares(tensors, storage_writer=writer, no_dist=world.size == 1)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the warning that there is one process, where there is one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _read_shares(folder: Path, tensors: dict[str, Tensor], world: World) -> None:
+    reader = HuggingFaceStorageReader(str(folder))
+    known = reader.read_metadata().state_dict_metadata
+    if missing := [name for name in tensors if name not in known]:
+        raise CheckpointError(f"{folder} lacks {missing[0]!r}: were other settings used before?")
+    with _quietly():
+        read_shares(tensors, storage_reader=reader, no_dist=world.size == 1)

@@ -12,17 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.data.annotated import LabelBatch, SpanBatch, TagBatch
-from headway.data.batches import IGNORE, CausalBatch
-from headway.data.masked import MaskedBatch
-from headway.data.textpairs import PairBatch
+from headway.data.datasets.labeled import LabelBatch, SpanBatch, TagBatch
+from headway.data.datasets.mlm import MaskedBatch
+from headway.data.datasets.seq2seq import PairBatch
+from headway.data.loader import IGNORE, CausalBatch
+from headway.evaluation.validation import Outcome
 from headway.models import GPT, NPLM, RNN, MaskedLM
 from headway.models.base import Translator, blank_padding
 from headway.models.heads import Classifier, SpanReader, Tagger
-from headway.nn.cross_entropy import fused_cross_entropy
+from headway.nn.cross_entropy import token_nll
 from headway.nn.recurrent import Carried
 
-Outcome = tuple[Tensor, Tensor | None]
 PIECE = 1024  # tokens of a long text that is scored
 
 
@@ -30,12 +30,11 @@ def causal(
     model: GPT | NPLM | RNN, batch: CausalBatch, smoothing: float = 0.0, restraint: tuple[float, float] = (0.0, 0.0)
 ) -> Outcome:
     """The next token, everywhere."""
-    table, bias = model.output
     if isinstance(model, RNN) and not model.training:
         return _read_on(model, batch), None
     packed = () if batch.documents is None else (batch.documents,)
     hidden = model.hidden(batch.inputs, batch.lengths, *packed)
-    return _tokens(hidden, table, batch.targets, smoothing, bias) + _restrained(hidden, restraint), None
+    return token_nll(hidden, model.output, batch.targets, smoothing=smoothing) + _restrained(hidden, restraint), None
 
 
 def _restrained(hidden: Tensor, restraint: tuple[float, float]) -> Tensor | float:
@@ -55,7 +54,7 @@ def _read_on(model: RNN, batch: CausalBatch) -> Tensor:
     for at in range(0, batch.inputs.shape[1], PIECE):
         ids, targets = (x[:, at : at + PIECE] for x in (batch.inputs, batch.targets))
         hidden, state = model.run(blank_padding(ids, _rest(batch.lengths, at, ids.shape[1]))[0], state)
-        nats = nats + _tokens(hidden, model.output[0], targets, 0.0, model.output[1])
+        nats = nats + token_nll(hidden, model.output, targets)
     return nats
 
 
@@ -78,21 +77,19 @@ def carrying(
     for old, new in zip(memory, after, strict=True):
         for a, b in zip(old, new, strict=True):
             a.copy_(b.detach())
-    table, bias = model.output
-    return _tokens(hidden, table, batch.targets, smoothing, bias) + _restrained(hidden, restraint), None
+    return token_nll(hidden, model.output, batch.targets, smoothing=smoothing) + _restrained(hidden, restraint), None
 
 
 def masked(model: MaskedLM, batch: MaskedBatch, smoothing: float = 0.0) -> Outcome:
     """The tokens that were hidden (Devlin et al. 2019, §3.1)."""
     hidden = model.hidden(batch.ids, batch.mask)
-    return _tokens(hidden, model.table, batch.targets, smoothing, model.bias), None
+    return token_nll(hidden, (model.table, model.bias), batch.targets, smoothing=smoothing), None
 
 
 def pairs(model: Translator, batch: PairBatch, smoothing: float = 0.0) -> Outcome:
     """The target's next token, given the source and the target so far."""
-    table, bias = model.output
     hidden = model.hidden(batch.inputs, source=batch.source, source_mask=batch.source_mask)
-    return _tokens(hidden, table, batch.targets, smoothing, bias), None
+    return token_nll(hidden, model.output, batch.targets, smoothing=smoothing), None
 
 
 def agreeing_pairs(model: Translator, batch: PairBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Outcome:
@@ -135,11 +132,6 @@ OBJECTIVES: dict[str, Callable[..., Outcome]] = {
     "tag": tag,
     "span": span,
 }
-
-
-def _tokens(hidden: Tensor, table: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None) -> Tensor:
-    flat = hidden.flatten(0, 1)
-    return fused_cross_entropy(flat, table, targets.flatten(), bias, smoothing=smoothing, ignore=IGNORE)
 
 
 def _classes(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

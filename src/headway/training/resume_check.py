@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from headway.config import Recipe, TokenizerConfig
 from headway.errors import HeadwayError
 from headway.files import CHECKSUMS, write_text
-from headway.training.checkpoint import Run
+from headway.runs import Run
 
 TIMINGS = {"seconds", "tokens_per_second", "mfu", "memory"}  # of a line of the log: what differs from run to run
 PATIENCE = 600.0  # seconds without a new line of the log after which a run is given up

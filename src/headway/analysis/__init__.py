@@ -1,0 +1,1 @@
+"""Look inside models and runs: attention maps, input gradients, sampler steps, training curves."""

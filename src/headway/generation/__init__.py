@@ -1,0 +1,1 @@
+"""Text from models: sampling, beam search, translation, and the loops behind them."""

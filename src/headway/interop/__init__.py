@@ -1,1 +1,0 @@
-"""Formats that are not ours, in and out."""

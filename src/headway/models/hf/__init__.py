@@ -1,0 +1,1 @@
+"""Directory layouts of Hugging Face transformers, one file per architecture."""

@@ -1,0 +1,1 @@
+"""n-gram models: counting, smoothing, look-up, and the ARPA and count file formats."""

@@ -1,0 +1,251 @@
+"""A model on disk is a transformers directory: `config.json`, `model.safetensors`, and the tokenizer's files.
+
+Where transformers knows the architecture (layouts.py) the directory loads there unchanged, and theirs loads here.
+Where it does not, `model_type` is `headway-…`, `config.json` holds our config and the tensors keep our names.
+Nothing is ever unpickled.
+"""
+
+import functools
+import json
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from headway import __version__
+from headway.config import FAMILIES, BERTConfig, BiLSTMConfig, StackConfig, build
+from headway.config.presets import PRESETS
+from headway.devices import parse_device, parse_dtype
+from headway.errors import CheckpointError, ConfigError
+from headway.files import CHECKSUMS, new_directory, verify
+from headway.models.base import Model
+from headway.models.bert import BERT, MaskedLM
+from headway.models.gpt import GPT
+from headway.models.heads import Classifier, SpanReader, Tagger
+from headway.models.hf.layouts import LAYOUTS, Layout
+from headway.models.registry import MODELS
+from headway.models.transformer import Transformer
+from headway.tokenizers.loading import load_tokenizer, tokenizer_file
+
+# Model class by name, as in LAYOUTS → from a config to the model.
+_HEADS: dict[str, Callable[[Any], Model]] = {
+    "MaskedLM": MaskedLM,
+    "Classifier": Classifier,
+    "Tagger": Tagger,
+    "SpanReader": SpanReader,
+}
+_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
+_MAKERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
+
+WEIGHTS = "model.safetensors"
+AVERAGED = "averaged"  # in a run: the mean of its last checkpoints
+SHARDS = "shards"  # in a checkpoint of many ranks: the weights in their shares, by our names
+
+
+def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
+    path = Path(path)
+    if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
+        raise CheckpointError(f"{path} holds something else than a model, which overwriting would delete")
+    with new_directory(path, overwrite=overwrite) as folder:
+        write_model(model, folder)
+    return path
+
+
+def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
+    """Write the files of a model into a folder that exists; without `weights`, all the others."""
+    config = model.config
+    _check_tokenizer(model, folder)
+    tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
+    for layout in LAYOUTS.get(type(model).__name__, ()) if isinstance(config, StackConfig) else ():
+        if fields := layout.write_config(config):
+            tensors = layout.to_theirs(config, tensors) if weights else {}
+            document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
+            break
+    else:
+        table = msgspec.to_builtins(config)
+        document = {"model_type": f"headway-{table['family']}", "architectures": [type(model).__name__], **table}
+    document["dtype"] = str(model.dtype).removeprefix("torch.")
+    document["headway_version"] = __version__
+    (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if weights:
+        try:  # contiguous copies: safetensors refuses tensors that share memory
+            save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+            (folder / WEIGHTS).chmod(0o644)  # like the files beside it; safetensors lets its owner alone read it
+        except SafetensorError as error:  # such as a full disk
+            raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
+    if not isinstance(config, BERTConfig | BiLSTMConfig):
+        ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
+        if isinstance(model, Transformer):
+            ids |= {"decoder_start_token_id": config.bos_id, "pad_token_id": config.eos_id}
+        (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+    if model.tokenizer is not None:
+        model.tokenizer.save(folder)
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None) -> Model:
+    """The model in a directory, or in a run (its best checkpoint), ready to use, with its `.tokenizer` if there is one.
+
+    `dtype` defaults to that of the file. `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
+    """
+    folder = find_model(path)
+    if (folder / CHECKSUMS).is_file():
+        try:
+            verify(folder)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; if you changed it yourself, remove {folder / CHECKSUMS}") from None
+    document = read_json(folder / "config.json")
+    model, layout = _from_config(document, folder)
+    tensors = _weights(folder, model, layout)
+    try:
+        model.load_weights(tensors)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    precision = parse_dtype(dtype)
+    kinds = {t.dtype for t in tensors.values() if t.is_floating_point()}
+    if precision is None and len(kinds) > 1:  # a file of several precisions is used in the widest
+        precision = functools.reduce(torch.promote_types, kinds)
+    model.tokenizer = load_tokenizer(folder) if tokenizer_file(folder) else None
+    _check_tokenizer(model, folder)
+    return model.to(parse_device(device), precision).eval()
+
+
+def read_weights(folder: Path, model: Model) -> dict[str, Tensor]:
+    """The weights in a folder by the names of this model, which was saved there."""
+    _, layout = _from_config(read_json(folder / "config.json"), folder)
+    return _weights(folder, model, layout)
+
+
+def _weights(folder: Path, model: Model, layout: Layout | None) -> dict[str, Tensor]:
+    if (folder / SHARDS).is_dir():
+        return _read_shards(folder / SHARDS, model)
+    tensors = read_tensors(folder)
+    if layout is None:
+        return tensors
+    assert isinstance(model.config, StackConfig)
+    try:
+        return layout.to_ours(model.config, tensors, model.state_dict())
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+
+
+def _read_shards(folder: Path, model: Model) -> dict[str, Tensor]:
+    """The shares of many ranks, put together: the averaged weights where there are any."""
+    from torch.distributed.checkpoint import load as read_shares
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
+    reader = HuggingFaceStorageReader(str(folder))
+    names = reader.read_metadata().state_dict_metadata
+    kind = "average" if any(name.startswith("average/") for name in names) else "model"
+    found = {f"{kind}/{name}": torch.empty(t.shape, dtype=t.dtype) for name, t in model.state_dict().items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is one process, which is what is meant
+        read_shares(found, storage_reader=reader, no_dist=True)
+    return {name.removeprefix(f"{kind}/"): tensor for name, tensor in found.items()}
+
+
+def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layout | None]:
+    """An empty model (on the meta device) as config.json describes it, and the layout of its files."""
+    kind = str(document.get("model_type"))
+    file = folder / "config.json"
+    try:
+        with torch.device("meta"):
+            if kind.startswith("headway-"):
+                family = kind.removeprefix("headway-")
+                if family not in MODELS:
+                    raise CheckpointError(
+                        f"{file}: no family {family!r} in this version; there are {', '.join(MODELS)}"
+                    )
+                known = {*FAMILIES[family].__struct_fields__, "family"}
+                config = build(FAMILIES[family], {k: v for k, v in document.items() if k in known})
+                name = next(iter(document.get("architectures") or []), None)
+                model = MODELS[family](config)
+                return (_HEADS[name](model) if name in _HEADS else model), None
+            found = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
+            if not found:
+                types = sorted({layout.model_type for ls in LAYOUTS.values() for layout in ls})
+                raise CheckpointError(f"{file}: model_type={kind!r} is not supported; there are {', '.join(types)}")
+            wants = document.get("architectures") or []
+            name, layout = next((f for f in found if f[1].architecture in wants), found[0])
+            return _MAKERS[name](layout.read_config(document)), layout
+    except KeyError as error:
+        raise CheckpointError(f"{file} lacks {error.args[0]!r}, which a {kind} model needs") from None
+    except (ConfigError, TypeError) as error:
+        raise CheckpointError(f"{file}: {error}") from None
+
+
+def _check_tokenizer(model: Model, folder: Path) -> None:
+    if model.tokenizer is not None and model.tokenizer.vocab_size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model {model.config.vocab_size}; "
+            f"do both files belong together?"
+        )
+
+
+def find_model(path: str | Path) -> Path:
+    """The folder of a model: the path itself, or a run's best checkpoint, by its score on held-out text."""
+    path = Path(path)
+    if (path / "config.json").is_file():
+        return path
+    checkpoints = [c for c in (path / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", c.name)]
+    checkpoints = [c for c in [*checkpoints, path / AVERAGED] if (c / "config.json").is_file()]
+    if checkpoints:
+        return min(checkpoints, key=_merit)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is no model: it has neither config.json nor checkpoints/step-N")
+    hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
+    if path.is_file():
+        hint = f"; of a file of n-grams (.arpa, .counts) make one: headway convert {path} DIRECTORY"
+    raise CheckpointError(f"no model at {path}: give a model directory or a run such as runs/demo{hint}")
+
+
+def _merit(checkpoint: Path) -> tuple[float, int]:
+    step = int(checkpoint.name.removeprefix("step-")) if checkpoint.name != AVERAGED else 0
+    try:
+        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["score"]["merit"])
+    except (OSError, ValueError, KeyError, TypeError):
+        score = math.inf  # interrupted before it was scored
+    return (math.inf if math.isnan(score) else score, -step)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise CheckpointError(f"{file} holds no JSON object")
+    return document
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of `model.safetensors`, or of the shards that its index names."""
+    index = folder / "model.safetensors.index.json"
+    names = [WEIGHTS]
+    if index.is_file():
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise CheckpointError(f"{index} has no weight_map from tensors to files")
+        names = sorted(set(shards.values()))
+    tensors: dict[str, Tensor] = {}
+    for file in (folder / Path(name).name for name in names):
+        try:
+            with safe_open(file, framework="pt") as source:
+                tensors.update((name, source.get_tensor(name)) for name in source.keys())  # noqa: SIM118
+        except FileNotFoundError:
+            other = next((f.name for f in folder.glob("*.bin")), None)
+            hint = f" ({other} is pickled code, which Headway never opens: convert it to safetensors)" if other else ""
+            raise CheckpointError(f"{file} is missing{hint}") from None
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{file} is damaged or no safetensors file ({error}); {file.stat().st_size:,} bytes: copy it again, "
+                f"or use an earlier checkpoint"
+            ) from None
+    return tensors

@@ -1,1 +1,0 @@
-"""Looking inside: what runs and models have done, as numbers and pictures."""

@@ -1,0 +1,139 @@
+"""Bits per byte: every byte paid for, no family or tokenizer favoured."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import headway
+from headway import tokenizers
+from headway.errors import ConfigError, DataError, InputError
+from headway.evaluation.perplexity import evaluate
+from tests.models.variants import TINY, loud
+
+TEXT = "the cat sat on the mat, and the dog was not amused. " * 4
+
+
+def model_for(tokenizer, **config):
+    model = loud(headway.create("gpt", **{**TINY, "n_layers": 1, "vocab_size": tokenizer.vocab_size, **config}))
+    model.tokenizer = tokenizer
+    return model
+
+
+def by_hand(model, ids, context):
+    """−ln p of every token after the first, window by window, one token at a time."""
+    total = 0.0
+    for t in range(1, len(ids)):
+        begin = (t - 1) // context * context
+        logits = model(torch.tensor([ids[begin:t]]))[0, -1]
+        total -= logits.log_softmax(-1)[ids[t]].item()
+    return total
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+@pytest.mark.parametrize("context", [7, 24])
+def test_equals_scoring_token_by_token(kind, context):
+    tokenizer = tokenizers.train(kind, [TEXT], 280)
+    model = model_for(tokenizer)
+    score = evaluate(model, TEXT, context=context, batch_size=3)
+    ids = tokenizer.stream([TEXT])
+    nats = by_hand(model, ids, context)
+    assert score.n_tokens == len(ids) - 1
+    assert score.n_bytes == len(TEXT)
+    assert score.nats_per_token == pytest.approx(nats / (len(ids) - 1), rel=1e-5)
+    assert score.bits_per_byte == pytest.approx(nats / math.log(2) / len(TEXT), rel=1e-5)
+    assert score.perplexity == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-5)
+
+
+def test_the_batch_size_changes_nothing():
+    model = model_for(tokenizers.train("char", [TEXT]))
+    assert evaluate(model, TEXT, batch_size=1).bits_per_byte == pytest.approx(
+        evaluate(model, TEXT, batch_size=16).bits_per_byte, rel=1e-6
+    )
+
+
+def test_a_model_that_knows_nothing_needs_log2_v_bits_per_token():
+    tokenizer = tokenizers.train("char", [TEXT])
+    model = headway.create("ngram", vocab_size=tokenizer.vocab_size)
+    model.tokenizer = tokenizer
+    score = evaluate(model, TEXT)
+    bits = math.log2(tokenizer.vocab_size)
+    assert score.bits_per_byte == pytest.approx(bits * (len(TEXT) + 1) / len(TEXT))  # one more: the end of the text
+
+
+def test_without_a_begin_token_the_first_token_costs_log2_v():
+    tokenizer = tokenizers.train("char", [TEXT])
+    tokenizer.special |= {"bos": None, "eos": None}
+    model = model_for(tokenizer)
+    score = evaluate(model, "cat", context=24)
+    ids = tokenizer.encode("cat")
+    nats = math.log(tokenizer.vocab_size) + by_hand(model, ids, 24)
+    assert score.n_tokens == 3
+    assert score.bits_per_byte == pytest.approx(nats / math.log(2) / 3, rel=1e-5)
+
+
+def test_a_begin_token_of_its_own_is_given_not_predicted():
+    tokenizer = tokenizers.train("char", [TEXT])
+    tokenizer.backend.add_special_tokens(["<s>"])
+    tokenizer.special["bos"] = "<s>"
+    model = model_for(tokenizer)
+    score = evaluate(model, ["cat", "dog"], context=24)
+    ids = tokenizer.stream(["cat", "dog"])
+    assert len(ids) == 10  # <s> c a t end <s> d o g end
+    assert score.n_tokens == 8
+    logits = model(torch.tensor([ids[:-1]])).log_softmax(-1)[0]
+    nats = -sum(logits[t - 1, ids[t]].item() for t in range(1, 10) if t != 5)
+    assert_close(score.nats_per_token * 8, nats, rtol=1e-5, atol=1e-5)
+
+
+def test_unknown_characters_are_charged_for():
+    """Never a silent advantage: 8 bits for each byte that <unk> swallowed, on top of predicting <unk>."""
+    tokenizer = tokenizers.train("char", [TEXT])
+    model = model_for(tokenizer)
+    score = evaluate(model, "cat語")
+    ids = tokenizer.stream(["cat語"])
+    bits = by_hand(model, ids, 24) / math.log(2)
+    assert score.lost_bytes == 3
+    assert score.n_bytes == 6
+    assert score.bits_per_byte == pytest.approx((bits + 24) / 6, rel=1e-5)
+
+
+def test_a_begin_token_spelled_in_the_text_is_charged_like_any_other():
+    """Begin tokens are known by their place, not by their id."""
+    import tokenizers as rust
+
+    backend = rust.Tokenizer(rust.models.WordLevel({"<s>": 0, "a": 1, " ": 2}))
+    backend.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex(" "), behavior="isolated")
+    backend.decoder = rust.decoders.Fuse()
+    tokenizer = tokenizers.Tokenizer(backend, bos="<s>")
+    assert tokenizer.encode("a <s>") == [1, 2, 0]
+    assert evaluate(model_for(tokenizer), "a <s>").n_tokens == 3
+
+
+@pytest.mark.parametrize("wrong", [{"context": -1}, {"context": 0}, {"batch_size": 0}])
+def test_windows_that_cannot_be_are_refused(wrong):
+    model = model_for(tokenizers.train("char", [TEXT]))
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        evaluate(model, TEXT, **wrong)
+
+
+def test_an_encoder_decoder_is_told_why():
+    model = headway.create("transformer-mini")
+    with pytest.raises(InputError, match="a Transformer does not predict"):
+        evaluate(model, TEXT)
+
+
+def test_scoring_leaves_the_model_as_it_was():
+    model = model_for(tokenizers.train("char", [TEXT])).train()
+    evaluate(model, TEXT)
+    assert model.training
+
+
+def test_nothing_to_score_is_an_error():
+    model = model_for(tokenizers.train("char", [TEXT]))
+    with pytest.raises(DataError, match="no text to score"):
+        evaluate(model, "")
+    model.tokenizer = None
+    with pytest.raises(InputError, match="no tokenizer"):
+        evaluate(model, TEXT)
