@@ -25,7 +25,7 @@ def evaluate(
     part: Annotated[
         Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
     ] = "valid",
-    context: Annotated[int | None, typer.Option(help="TokenArray in a window. Default: as the run has it.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: as the run has it.")] = None,
     batch_size: Annotated[int, typer.Option(help="Windows or texts at a time, at least 1.")] = 16,
     references: Annotated[
         list[Path] | None,

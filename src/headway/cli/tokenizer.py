@@ -39,7 +39,7 @@ def train(
     ] = None,
     kind: Annotated[str, typer.Option(help="char, word, bpe, wordpiece or unigram.")] = "bpe",
     vocab_size: Annotated[
-        int | None, typer.Option(help="TokenArray, special ones included. Default: 8000; every word for --kind word.")
+        int | None, typer.Option(help="Tokens, special ones included. Default: 8000; every word for --kind word.")
     ] = None,
     min_frequency: Annotated[
         int | None, typer.Option(help="Leave out words (word) or pairs (bpe, wordpiece) seen less often.")
