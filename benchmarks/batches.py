@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from headway import tokenizers
-from headway.data import Batches, MaskedWindows, Mix, Packed, Windows, prefetch, prepare
+from headway.data import BatchLoader, CausalDataset, MixtureDataset, MLMDataset, PackedDataset, prefetch, prepare
 
 
 def rate(items: Iterator, tokens_of, seconds: float) -> float:
@@ -49,13 +49,13 @@ def main() -> None:
         print(f"{len(tokens):,} tokens in {len(tokens.files)} shards; cores: {len(os.sched_getaffinity(0))}")
         print(f"batches of {batch_size} × {context}\n")
         wordpiece = tokenizers.train("wordpiece", ["The cat sat on the mat."] * 9, 300)
-        windows = Windows(tokens, context)
+        windows = CausalDataset(tokens, context)
         collections = {
-            "windows, shuffled": Batches(windows, batch_size),
-            "windows, with documents": Batches(Windows(tokens, context, documents=True), batch_size),
-            "packed documents": Batches(Packed(tokens, context, shares_boundary=True), batch_size),
-            "a mix of two": Batches(Mix([(windows, 1.0), (windows, 3.0)]), batch_size, shuffle=False),
-            "masked": Batches(MaskedWindows(tokens, context, wordpiece), batch_size),
+            "windows, shuffled": BatchLoader(windows, batch_size),
+            "windows, with documents": BatchLoader(CausalDataset(tokens, context, documents=True), batch_size),
+            "packed documents": BatchLoader(PackedDataset(tokens, context, shares_boundary=True), batch_size),
+            "a mix of two": BatchLoader(MixtureDataset([(windows, 1.0), (windows, 3.0)]), batch_size, shuffle=False),
+            "masked": BatchLoader(MLMDataset(tokens, context, wordpiece), batch_size),
         }
         for name, batches in collections.items():
             count = lambda batch: (batch.inputs if hasattr(batch, "inputs") else batch.ids).numel()  # noqa: E731

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import headway
-from headway.generation.decode_loop import Loop
+from headway.generation.decode_loop import DecodeLoop
 from headway.sampling import Pipeline
 
 
@@ -41,7 +41,7 @@ def main() -> None:
 
     def run_headway() -> torch.Tensor:
         rows = prompt.tolist()
-        loop, found = Loop(ours, rows, Pipeline().greedy(), options.new, seeds=range(len(rows))), []
+        loop, found = DecodeLoop(ours, rows, Pipeline().greedy(), options.new, seeds=range(len(rows))), []
         for _ in range(options.new):
             loop.step()
             found.append(loop.last.clone())

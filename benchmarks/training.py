@@ -24,10 +24,17 @@ import headway
 from headway.config import GPTConfig, TrainConfig
 from headway.costs import flops_per_token
 from headway.data.loader import CausalBatch
-from headway.training.objectives import Learner
+from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.throughput import device_peak
-from headway.training.train_step import CapturedStep, TrainStep, Work, compile_blocks, compile_whole, narrow_residual
+from headway.training.train_step import (
+    CapturedStep,
+    StepBatch,
+    TrainStep,
+    compile_blocks,
+    compile_model,
+    use_bfloat16_residual,
+)
 
 PRESETS = {
     "gpt2": {"layers": 12, "heads": 12, "width": 768, "context": 1024, "batch": 32, "vocabulary": 50304},
@@ -99,18 +106,18 @@ def plain_step(shape: dict[str, int], dropout: float, device: torch.device, is_b
 def our_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Tensor, options: Any) -> Any:
     torch.manual_seed(0)
     model = headway.create(config, device=device).train()
-    learner = Learner(model, "causal")
+    learner = LossModule(model, "causal")
     if options.residual == "bfloat16":
-        narrow_residual(model)
+        use_bfloat16_residual(model)
     if device.type == "cuda":
-        compile_whole(model) if options.compile == "model" else compile_blocks(model)
+        compile_model(model) if options.compile == "model" else compile_blocks(model)
     optimizer = Optimizer(model, TrainConfig(lr=3e-4), device=device)
     optimizer.set_rate(3e-4)
     once = TrainStep(learner, optimizer, clip=1.0, autocast=is_bfloat16, device=device)
     step = CapturedStep(once) if device.type == "cuda" else once
     batch = CausalBatch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
     n_targets = batch.targets.numel()
-    work = Work([batch], [True], n_targets)
+    work = StepBatch([batch], [True], n_targets)
     return lambda: step(work, 1 / n_targets)[0] / n_targets
 
 

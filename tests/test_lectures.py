@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import headway
-from headway.nn import Look, SelfAttention, dot_product_attention, make_positions, masks
+from headway.nn import AttentionContext, SelfAttention, dot_product_attention, make_positions, masks
 from headway.nn.positions import Positions, sinusoid
 from headway.sampling import SAMPLERS
 
@@ -42,7 +42,7 @@ def attend(place: Positions, x: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(3)
     layer = SelfAttention(16, 4)
     pos = torch.arange(x.shape[1])[None]
-    look = Look(bias=place.bias(pos, pos), inside=place.inside(pos))
+    look = AttentionContext(bias=place.bias(pos, pos), qkv_transform=place.qkv_transform(pos))
     return layer(place.embed(x, pos), look)
 
 

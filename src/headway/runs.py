@@ -48,7 +48,7 @@ class Run:
         return cls(path)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the run: two processes that write to it would undo each other's work. Ends with the process."""
         try:
             with locked(self.path / ".lock", wait=False):
@@ -91,19 +91,19 @@ class Run:
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def at(self, step: int) -> Path:
+    def checkpoint_dir(self, step: int) -> Path:
         return self.folder / f"step-{step}"
 
-    def steps(self) -> list[int]:
+    def checkpoint_steps(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
         names = [re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*")]
         return sorted(int(name[1]) for name in names if name)
 
-    def newest_whole(self, complain: Callable[[str], None] = lambda line: None) -> int:
+    def newest_intact(self, complain: Callable[[str], None] = lambda line: None) -> int:
         """The step of the last checkpoint that is as it was written. A damaged one is named, set aside, and the one
         before it is taken."""
-        for step in reversed(self.steps()):
-            folder = self.at(step)
+        for step in reversed(self.checkpoint_steps()):
+            folder = self.checkpoint_dir(step)
             try:
                 verify(folder)
                 return step
@@ -114,7 +114,7 @@ class Run:
             f"{self.path} has no checkpoint to go on from; begin again: headway train {self.path} --out NEW"
         )
 
-    def tidy(self) -> None:
+    def remove_partial(self) -> None:
         """Put right what writers that were killed have left: half a checkpoint, or an old one not yet replaced."""
         for path in self.folder.glob(".step-*.old"):
             for old in path.glob("step-*"):
@@ -129,12 +129,12 @@ class Run:
 
     def prune(self, keep: int, best: int | None, every: int) -> None:
         """Leave the best, the last, and as many regular ones, of every so many steps, as make `keep`; 0 keeps all."""
-        steps = self.steps()
+        steps = self.checkpoint_steps()
         regular = [step for step in steps[:-1] if every and step % every == 0]
         kept = {best, *steps[-1:], *(regular[-(keep - 1) :] if keep > 1 else ())}
         for step in steps if keep else ():
             if step not in kept:
-                shutil.rmtree(self.at(step))
+                shutil.rmtree(self.checkpoint_dir(step))
 
 
 def _set_aside(folder: Path) -> Path:

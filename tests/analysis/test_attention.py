@@ -21,7 +21,7 @@ def by_definition(model, side, call):
     use_attention(model, "reference")
     modules = modules_of(model, side)
     for module in modules:
-        module.attend = watched
+        module.attention_fn = watched
     with torch.no_grad():
         call()
     use_attention(model, "fast")

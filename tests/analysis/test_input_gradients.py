@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import headway
-from headway.analysis.input_gradients import as_text, draw, reach
+from headway.analysis.input_gradients import as_text, draw, gradient_reach
 from headway.errors import InputError
 
 IDS = torch.randint(11, (80,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -25,7 +25,7 @@ def elman(factor: float):
 
 def test_an_elman_network_forgets_by_its_factor():
     for factor in (0.5, 0.9):
-        found = reach(elman(factor), IDS, distance=12, places=5).values
+        found = gradient_reach(elman(factor), IDS, distance=12, places=5).values
         assert found == pytest.approx([factor**d for d in range(12)], rel=0.05)
 
 
@@ -36,7 +36,7 @@ def test_every_family_that_learns_has_a_reach(tmp_path):
         "nplm": {"order": 4, "d_hidden": 9},
     }
     found = [
-        reach(headway.create(name, vocab_size=11, d_model=8, **more), IDS, distance=10, places=3, name=name)
+        gradient_reach(headway.create(name, vocab_size=11, d_model=8, **more), IDS, distance=10, places=3, name=name)
         for name, more in families.items()
     ]
     assert all(one.values[0] == 1.0 and len(one.values) == 10 for one in found)
@@ -49,8 +49,10 @@ def test_every_family_that_learns_has_a_reach(tmp_path):
 
 def test_what_has_no_gradient_or_no_room_says_so():
     with pytest.raises(InputError, match="has no vectors"):
-        reach(headway.create("ngram", vocab_size=11), IDS, distance=4)
+        gradient_reach(headway.create("ngram", vocab_size=11), IDS, distance=4)
     with pytest.raises(InputError, match="too few to look 90 back"):
-        reach(elman(0.5), IDS, distance=90)
+        gradient_reach(elman(0.5), IDS, distance=90)
     with pytest.raises(InputError, match="more than the context of 8"):
-        reach(headway.create("gpt", vocab_size=11, d_model=8, n_heads=2, n_layers=1, context=8), IDS, distance=9)
+        gradient_reach(
+            headway.create("gpt", vocab_size=11, d_model=8, n_heads=2, n_layers=1, context=8), IDS, distance=9
+        )

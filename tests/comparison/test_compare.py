@@ -13,7 +13,7 @@ from headway.comparison.report import draw, markdown, text_table
 from headway.comparison.scoring import _bins
 from headway.config import load_recipe
 from headway.costs import flops_per_token
-from headway.data import read_part
+from headway.data import read_split
 from headway.errors import CheckpointError, ConfigError, DataError
 from headway.models import NGram
 
@@ -105,7 +105,7 @@ def test_a_table_of_two_columns_is_pairs_wherever_it_is_named(tmp_path):
 
 def test_scores_are_those_of_the_best_checkpoint_in_the_same_windows(contest, text):
     found, _, _ = contest
-    documents = list(read_part(load_recipe(found.rows[1].run).data, "valid"))
+    documents = list(read_split(load_recipe(found.rows[1].run).data, "valid"))
     for row in found.rows:
         score = headway.evaluate(headway.load(row.run), documents, context=32)
         assert row.scores["bits_per_byte"] == pytest.approx(score.bits_per_byte, abs=1e-6)

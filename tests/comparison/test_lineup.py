@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.comparison import PAIRS, TEXT
-from headway.comparison.lineup import STEP, fitted
+from headway.comparison.lineup import STEP, scale_to_params
 from headway.config import model_config
 from headway.errors import ConfigError
 from headway.models import create
@@ -22,7 +22,7 @@ def size(contestant, width, **given):
 @settings(max_examples=10)
 @given(n_params=st.integers(60_000, 5_000_000), vocab_size=st.integers(50, 1500))
 def test_no_other_width_is_nearer_to_what_is_asked_for(name, n_params, vocab_size):
-    found = fitted(ALL[name], n_params, vocab_size=vocab_size)
+    found = scale_to_params(ALL[name], n_params, vocab_size=vocab_size)
     width = found.d_model
     nearest = abs(create(found, device="meta").n_params - n_params)
     for other in (width - STEP, width + STEP):
@@ -32,7 +32,7 @@ def test_no_other_width_is_nearer_to_what_is_asked_for(name, n_params, vocab_siz
 
 def test_too_few_parameters_for_a_vocabulary_are_refused_with_a_way_out():
     with pytest.raises(ConfigError, match=r"100,000 parameters are too few .* over 50,000 tokens, which has at least"):
-        fitted(TEXT["gpt"], 100_000, vocab_size=50_000)
+        scale_to_params(TEXT["gpt"], 100_000, vocab_size=50_000)
 
 
 def test_the_timeline_is_in_order_and_covers_every_family():

@@ -55,20 +55,20 @@ def test_memory_grows_with_what_is_held():
 def test_the_estimate_is_what_a_gpu_measures():
     """Within a quarter, for a compiled step of GPT-2 small."""
     from headway.data.loader import CausalBatch
-    from headway.training.objectives import Learner
+    from headway.training.objectives import LossModule
     from headway.training.optimizers import Optimizer
-    from headway.training.train_step import TrainStep, Work, compile_blocks
+    from headway.training.train_step import StepBatch, TrainStep, compile_blocks
 
     device, train = torch.device("cuda"), TrainConfig()
     config = model_config("gpt2", {"dropout": 0.0})
     model = headway.create(config, device=device).train()
     compile_blocks(model)
     step = TrainStep(
-        Learner(model, "causal"), Optimizer(model, train, device=device), clip=1.0, autocast=True, device=device
+        LossModule(model, "causal"), Optimizer(model, train, device=device), clip=1.0, autocast=True, device=device
     )
     ids = torch.randint(50257, (8, 1025), device=device)
     torch.cuda.reset_peak_memory_stats()
     for _ in range(3):
-        step(Work([CausalBatch(ids[:, :-1], ids[:, 1:])], [True], 8192), 1 / 8192)
+        step(StepBatch([CausalBatch(ids[:, :-1], ids[:, 1:])], [True], 8192), 1 / 8192)
     estimate = training_memory(config, model.n_params, train, rows=8, width=1024, bytes_each=2).total
     assert estimate == pytest.approx(torch.cuda.max_memory_allocated(), rel=0.25)

@@ -10,10 +10,20 @@ from hypothesis import strategies as st
 
 import headway
 from headway import tokenizers
-from headway.data import IGNORE, Batches, Draw, Mix, Packed, TokenArray, Windows, consecutive_windows, prefetch
+from headway.data import (
+    IGNORE,
+    BatchLoader,
+    CausalDataset,
+    MixtureDataset,
+    PackedDataset,
+    RngKey,
+    TokenArray,
+    consecutive_windows,
+    prefetch,
+)
 from headway.errors import ConfigError, DataError
 
-DRAW = Draw(seed=1, epoch=2)
+DRAW = RngKey(seed=1, epoch=2)
 
 
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 5))
@@ -32,8 +42,8 @@ def test_consecutive_windows_predict_every_token_once(n, context, batch_size):
 
 @given(st.integers(2, 300), st.integers(1, 40), st.integers(0, 9), st.sampled_from(["random", "sequential"]))
 def test_windows_do_not_overlap_and_leave_out_less_than_two_of_them(n, context, epoch, order):
-    windows = Windows(TokenArray.of(np.arange(n)), context, order=order)
-    batch = windows.collate(np.arange(len(windows)), Draw(7, epoch))
+    windows = CausalDataset(TokenArray.of(np.arange(n)), context, order=order)
+    batch = windows.collate(np.arange(len(windows)), RngKey(7, epoch))
     assert torch.equal(batch.inputs + 1, batch.targets)
     targets = batch.targets.flatten().tolist()
     assert len(set(targets)) == len(targets)
@@ -42,8 +52,8 @@ def test_windows_do_not_overlap_and_leave_out_less_than_two_of_them(n, context, 
 
 
 def test_epochs_cut_windows_elsewhere():
-    windows = Windows(TokenArray.of(np.arange(1000)), 10)
-    starts = {int(windows.starts(np.array([0]), Draw(1, epoch))[0]) for epoch in range(50)}
+    windows = CausalDataset(TokenArray.of(np.arange(1000)), 10)
+    starts = {int(windows.starts(np.array([0]), RngKey(1, epoch))[0]) for epoch in range(50)}
     assert len(starts) > 6
     assert starts <= set(range(10))
 
@@ -51,8 +61,8 @@ def test_epochs_cut_windows_elsewhere():
 @pytest.mark.parametrize("order", ["random", "sequential"])
 @pytest.mark.parametrize("epoch", range(4))
 def test_lanes_go_on_where_they_ended(order, epoch):
-    windows = Windows(TokenArray.of(np.arange(111)), 5, order=order, lanes=4)
-    batches = Batches(windows, 4, shuffle=False)
+    windows = CausalDataset(TokenArray.of(np.arange(111)), 5, order=order, lanes=4)
+    batches = BatchLoader(windows, 4, shuffle=False)
     rows = list(batches.epoch(epoch))
     for before, after in pairwise(rows):
         assert torch.equal(before.inputs[:, -1] + 1, after.inputs[:, 0])
@@ -65,26 +75,26 @@ def test_lanes_go_on_where_they_ended(order, epoch):
 
 
 def test_lanes_begin_elsewhere_in_every_epoch():
-    windows = Windows(TokenArray.of(np.arange(111)), 5, lanes=4)
-    firsts = {int(windows.starts(np.array([0]), Draw(1, epoch))[0]) for epoch in range(50)}
+    windows = CausalDataset(TokenArray.of(np.arange(111)), 5, lanes=4)
+    firsts = {int(windows.starts(np.array([0]), RngKey(1, epoch))[0]) for epoch in range(50)}
     assert firsts == set(range(11))
 
 
 def test_too_little_text_is_an_error():
     with pytest.raises(DataError, match="0 tokens are too few"):
-        Packed(TokenArray([]), 8, shares_boundary=True)
+        PackedDataset(TokenArray([]), 8, shares_boundary=True)
     with pytest.raises(DataError, match="1 tokens are too few"):
-        Windows(TokenArray.of([5]), 4)
+        CausalDataset(TokenArray.of([5]), 4)
     with pytest.raises(ConfigError, match="context=0"):
-        Windows(TokenArray.of([5, 6]), 0)
+        CausalDataset(TokenArray.of([5, 6]), 0)
 
 
 # ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_batch_at_seed_7_epoch_3_step_12345_is_the_one_that_iterating_reaches():
-    windows = Windows(TokenArray.of(np.arange(12_400 * 8 * 2 + 5) % 50_000), 2)
-    batches = Batches(windows, 8, seed=7)
+    windows = CausalDataset(TokenArray.of(np.arange(12_400 * 8 * 2 + 5) % 50_000), 2)
+    batches = BatchLoader(windows, 8, seed=7)
     assert batches.steps() > 12_345
     direct = batches.at(epoch=3, step=12_345)
     for step, batch in enumerate(batches.epoch(3)):
@@ -92,22 +102,22 @@ def test_the_batch_at_seed_7_epoch_3_step_12345_is_the_one_that_iterating_reache
             assert torch.equal(batch.inputs, direct.inputs)
             break
     for world in (2, 4):
-        shares = [Batches(windows, 8, seed=7, rank=r, world=world).at(3, 12_345).inputs for r in range(world)]
+        shares = [BatchLoader(windows, 8, seed=7, rank=r, world=world).at(3, 12_345).inputs for r in range(world)]
         assert sorted(torch.cat(shares).tolist()) == sorted(direct.inputs.tolist())
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_ranks_see_every_window_once_an_epoch(world):
-    windows = Windows(TokenArray.of(np.arange(1003)), 7)
+    windows = CausalDataset(TokenArray.of(np.arange(1003)), 7)
     seen = []
     for rank in range(world):
-        for batch in Batches(windows, 10, seed=7, rank=rank, world=world).epoch(3):
+        for batch in BatchLoader(windows, 10, seed=7, rank=rank, world=world).epoch(3):
             seen += batch.inputs[:, 0].tolist()
-    assert sorted(seen) == sorted(windows.starts(np.arange(len(windows)), Draw(7, 3)).tolist())
+    assert sorted(seen) == sorted(windows.starts(np.arange(len(windows)), RngKey(7, 3)).tolist())
 
 
 def test_iterating_goes_on_into_the_next_epoch_from_any_place():
-    batches = Batches(Windows(TokenArray.of(np.arange(100)), 5), 4, seed=1)
+    batches = BatchLoader(CausalDataset(TokenArray.of(np.arange(100)), 5), 4, seed=1)
     steps = batches.steps()
     from_start = [b.inputs for b, _ in zip(batches.iterate(), range(2 * steps + 3), strict=False)]
     epoch, step = batches.place(steps + 2)
@@ -123,7 +133,7 @@ def test_iterating_goes_on_into_the_next_epoch_from_any_place():
 @settings(max_examples=80)
 def test_packing_predicts_every_token_of_a_document_but_its_first(sizes, context, shares):
     ends = np.cumsum(sizes)
-    packed = Packed(TokenArray.of(np.arange(ends[-1]), ends), context, shares_boundary=shares)
+    packed = PackedDataset(TokenArray.of(np.arange(ends[-1]), ends), context, shares_boundary=shares)
     batch = packed.collate(np.arange(len(packed)), DRAW)
     real = batch.targets != IGNORE
     first = {0} if shares else {0, *ends[:-1].tolist()}  # a shared boundary is predicted by the document it ends
@@ -155,7 +165,7 @@ def test_windows_can_say_which_document_a_token_is_of():
     tokenizer = tokenizers.train("bpe", ["a b c"], 260)
     documents = tokenizer.framed_arrays(["a", "b c", "a b c"])
     tokens = TokenArray.of(list(chain(*documents)), np.cumsum([len(d) for d in documents]))
-    batch = Windows(tokens, 6, order="sequential", documents=True).collate(np.array([0]), DRAW)
+    batch = CausalDataset(tokens, 6, order="sequential", documents=True).collate(np.array([0]), DRAW)
     assert batch.documents.tolist() == [[0, 0, 0, 1, 1, 1]]
 
 
@@ -164,11 +174,11 @@ def test_windows_can_say_which_document_a_token_is_of():
 
 def test_a_mix_keeps_its_proportions_and_sees_every_example_in_turn():
     streams = (TokenArray.of(np.arange(1000, 1081)), TokenArray.of(np.arange(2000, 2401)))
-    parts = [Windows(stream, 4, order="sequential") for stream in streams]
-    mix = Mix([(parts[0], 1.0), (parts[1], 3.0)])
-    every = [mix.locate(np.arange(len(mix)), Draw(5, epoch)) for epoch in range(40)]
+    parts = [CausalDataset(stream, 4, order="sequential") for stream in streams]
+    mix = MixtureDataset([(parts[0], 1.0), (parts[1], 3.0)])
+    every = [mix.locate(np.arange(len(mix)), RngKey(5, epoch)) for epoch in range(40)]
     where = [row for found in every for row in zip(*map(np.ndarray.tolist, found), strict=True)]
-    alone = [int(x[0]) for x in mix.locate(np.array([77]), Draw(5, 3))]
+    alone = [int(x[0]) for x in mix.locate(np.array([77]), RngKey(5, 3))]
     assert alone == list(where[3 * len(mix) + 77])  # any place can be asked for alone
     share = sum(part == 0 for part, _, _ in where) / len(where)
     assert share == pytest.approx(0.25, abs=0.01)
@@ -178,39 +188,39 @@ def test_a_mix_keeps_its_proportions_and_sees_every_example_in_turn():
             epoch = seen[start : start + len(examples)]
             assert sorted(index for _, index in epoch) == list(range(len(examples)))
             assert len({e for e, _ in epoch}) == 1
-    batch = Batches(mix, 64, seed=5, shuffle=False).at(0, 0)
+    batch = BatchLoader(mix, 64, seed=5, shuffle=False).at(0, 0)
     assert batch.inputs.shape == (64, 4)
     assert {int(x) // 1000 for x in batch.inputs[:, 0]} == {1, 2}
 
 
 def test_a_rank_may_have_no_row_of_the_last_batch():
-    part = Windows(TokenArray.of(np.arange(10)), 3)
-    mix = Mix([(part, 1.0), (part, 1.0)])
-    last = Batches(mix, len(mix) - 1, shuffle=False, rank=1, world=2)
+    part = CausalDataset(TokenArray.of(np.arange(10)), 3)
+    mix = MixtureDataset([(part, 1.0), (part, 1.0)])
+    last = BatchLoader(mix, len(mix) - 1, shuffle=False, rank=1, world=2)
     assert last.at(0, 1).inputs.shape == (0, 3)
 
 
 def test_what_begins_every_document_is_given_not_predicted():
-    windows = Windows(TokenArray.of([1, 5, 6, 2, 1, 7, 2]), 6, given=1)
+    windows = CausalDataset(TokenArray.of([1, 5, 6, 2, 1, 7, 2]), 6, given=1)
     assert windows.collate(np.array([0]), DRAW).targets.tolist() == [[5, 6, 2, IGNORE, 7, 2]]
 
 
 def test_weights_that_make_no_sense_are_named():
-    part = Windows(TokenArray.of(np.arange(10)), 4)
+    part = CausalDataset(TokenArray.of(np.arange(10)), 4)
     with pytest.raises(ConfigError, match="must be positive"):
-        Mix([(part, 0.0)])
-    short = Windows(TokenArray.of(np.arange(4)), 4)
+        MixtureDataset([(part, 0.0)])
+    short = CausalDataset(TokenArray.of(np.arange(4)), 4)
     with pytest.raises(DataError, match="shorter than the context"):
-        Mix([(part, 1.0), (short, 1.0)])
+        MixtureDataset([(part, 1.0), (short, 1.0)])
     with pytest.raises(ConfigError, match="below 1/1000"):
-        Mix([(part, 1.0), (part, 1e-6)])
+        MixtureDataset([(part, 1.0), (part, 1e-6)])
 
 
 # ── prefetching ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_prefetching_changes_nothing_but_the_thread():
-    batches = Batches(Windows(TokenArray.of(np.arange(500)), 5), 4, seed=1)
+    batches = BatchLoader(CausalDataset(TokenArray.of(np.arange(500)), 5), 4, seed=1)
     plain = [b.inputs.tolist() for b in batches.epoch()]
     assert [b.inputs.tolist() for b in prefetch(batches.epoch(), device="cpu")] == plain
 

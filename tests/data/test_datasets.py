@@ -10,20 +10,20 @@ from headway import tokenizers
 from headway.data import (
     IGNORE,
     Answer,
-    Batches,
-    Draw,
+    BatchLoader,
+    ClassificationDataset,
     Labelled,
-    LabelledTexts,
-    LengthOrder,
-    MaskedWindows,
+    MLMDataset,
     Pair,
     Question,
-    Spans,
+    RngKey,
+    Seq2SeqDataset,
+    SpanDataset,
     Tagged,
-    TaggedWords,
-    TextPairs,
+    TaggingDataset,
     TokenArray,
-    hide_tokens,
+    TokenBudgetBatchSampler,
+    mask_tokens,
 )
 from headway.errors import ConfigError, DataError
 
@@ -42,7 +42,7 @@ def test_of_fifteen_percent_eighty_become_the_mask_ten_another_ten_stay():
     """Devlin et al. 2019, §3.1; tolerances are five standard deviations of 200,000 draws."""
     ids = np.full((200, 1000), 7)
     places = np.arange(ids.size).reshape(ids.shape)
-    hidden, targets = hide_tokens(ids, places, Draw(1, 0), mask_id=3, vocab_size=1000)
+    hidden, targets = mask_tokens(ids, places, RngKey(1, 0), mask_id=3, vocab_size=1000)
     chosen = targets != IGNORE
     assert chosen.mean() == pytest.approx(0.15, abs=0.004)
     assert (targets[chosen] == 7).all()
@@ -57,8 +57,8 @@ def test_of_fifteen_percent_eighty_become_the_mask_ten_another_ten_stay():
 
 def test_masked_batches_are_framed_and_can_be_made_again():
     stream = WORDPIECE.encode(" ".join(TEXT))
-    examples = MaskedWindows(TokenArray.of(stream), 16, WORDPIECE)
-    batches = Batches(examples, 2, seed=3)
+    examples = MLMDataset(TokenArray.of(stream), 16, WORDPIECE)
+    batches = BatchLoader(examples, 2, seed=3)
     batch = batches.at(1, 2)
     cls, sep = WORDPIECE.special_ids["[CLS]"], WORDPIECE.special_ids["[SEP]"]
     assert (batch.ids[:, 0] == cls).all()
@@ -67,11 +67,11 @@ def test_masked_batches_are_framed_and_can_be_made_again():
     assert batch.mask.all()
     assert torch.equal(batch.ids, batches.at(1, 2).ids)
     assert not torch.equal(batches.at(2, 2).ids, batch.ids)
-    whole = examples.collate(np.arange(len(examples)), Draw(3, 1))
-    alone = examples.collate(np.array([5]), Draw(3, 1))
+    whole = examples.collate(np.arange(len(examples)), RngKey(3, 1))
+    alone = examples.collate(np.array([5]), RngKey(3, 1))
     assert torch.equal(whole.ids[5], alone.ids[0])  # what is hidden does not depend on the batch
     with pytest.raises(ConfigError, match="no mask token"):
-        MaskedWindows(TokenArray.of(stream), 16, BPE)
+        MLMDataset(TokenArray.of(stream), 16, BPE)
 
 
 # ── pairs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,7 +79,7 @@ def test_masked_batches_are_framed_and_can_be_made_again():
 
 def test_pairs_are_shifted_and_padded():
     pairs = [Pair("The cat", "sat on"), Pair("a", "the mat in Paris"), Pair("it", "x")]
-    examples = TextPairs(pairs, BPE)
+    examples = Seq2SeqDataset(pairs, BPE)
     batch = examples.collate(np.arange(3))
     end = BPE.eos_id
     for i, pair in enumerate(pairs):
@@ -94,8 +94,8 @@ def test_pairs_are_shifted_and_padded():
 def test_pair_batches_keep_the_budget():
     rng = np.random.default_rng(1)
     pairs = [Pair("cat " * rng.integers(1, 12), "mat " * rng.integers(1, 12)) for _ in range(200)]
-    examples = TextPairs(pairs, BPE)
-    batches = Batches(examples, order=LengthOrder(examples.lengths, 300, seed=1))
+    examples = Seq2SeqDataset(pairs, BPE)
+    batches = BatchLoader(examples, order=TokenBudgetBatchSampler(examples.lengths, 300, seed=1))
     rows = 0
     for batch in batches.epoch(4):
         assert batch.source.numel() + batch.inputs.numel() <= 300
@@ -105,14 +105,14 @@ def test_pair_batches_keep_the_budget():
 
 def test_long_pairs_are_left_out_or_cut():
     pairs = [Pair("cat " * 50, "mat"), Pair("cat", "mat")]
-    assert len(TextPairs(pairs, BPE, context=20)) == 1
-    assert TextPairs(pairs, BPE, context=20).n_long == 1
-    cut = TextPairs(pairs, BPE, context=20, truncate=True)
+    assert len(Seq2SeqDataset(pairs, BPE, context=20)) == 1
+    assert Seq2SeqDataset(pairs, BPE, context=20).n_long == 1
+    cut = Seq2SeqDataset(pairs, BPE, context=20, truncate=True)
     assert cut.lengths.max() == 20
     with pytest.raises(DataError, match="all 1 are longer than context=20"):
-        TextPairs(pairs[:1], BPE, context=20)
+        Seq2SeqDataset(pairs[:1], BPE, context=20)
     with pytest.raises(ConfigError, match="begin and an end token"):
-        TextPairs(pairs, WORDPIECE)
+        Seq2SeqDataset(pairs, WORDPIECE)
 
 
 # ── labels and tags ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,15 +120,15 @@ def test_long_pairs_are_left_out_or_cut():
 
 def test_labels_are_numbered_in_order():
     records = [Labelled("The cat", "10"), Labelled("the mat " * 30, "9"), Labelled("it", "10")]
-    examples = LabelledTexts(records, WORDPIECE, context=12)
+    examples = ClassificationDataset(records, WORDPIECE, context=12)
     assert examples.labels == ["9", "10"]
     batch = examples.collate(np.array([1, 0]))
     assert batch.labels.tolist() == [0, 1]
     assert batch.ids.shape == (2, 12)
     assert batch.mask.sum(1).tolist() == [12, examples.lengths[0]]
-    assert LabelledTexts(records, WORDPIECE, 12, labels=["10", "9"]).numbers.tolist() == [0, 1, 0]
+    assert ClassificationDataset(records, WORDPIECE, 12, labels=["10", "9"]).numbers.tolist() == [0, 1, 0]
     with pytest.raises(DataError, match="'9' is not one of 10"):
-        LabelledTexts(records, WORDPIECE, 12, labels=["10"])
+        ClassificationDataset(records, WORDPIECE, 12, labels=["10"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,7 +136,7 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(kind):
     tokenizer = KINDS[kind]
     words = ("The", "cat", "sat", "in", "Paris", ",", "naïve", "Jean-Luc")
     tags = ("O", "O", "O", "O", "B-LOC", "O", "O", "B-PER")
-    examples = TaggedWords([Tagged(words, tags), Tagged(("it",), ("O",))], tokenizer, context=64)
+    examples = TaggingDataset([Tagged(words, tags), Tagged(("it",), ("O",))], tokenizer, context=64)
     batch = examples.collate(np.arange(2))
     found = batch.tags[0][batch.tags[0] != IGNORE]
     assert [examples.tags[i] for i in found] == list(tags)
@@ -149,7 +149,7 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(kind):
 
 
 def test_long_sentences_are_cut():
-    examples = TaggedWords([Tagged(("cat",) * 50, ("O",) * 50)], WORDPIECE, context=10)
+    examples = TaggingDataset([Tagged(("cat",) * 50, ("O",) * 50)], WORDPIECE, context=10)
     batch = examples.collate(np.array([0]))
     assert batch.ids.shape == batch.tags.shape == (1, 10)
     assert (batch.tags != IGNORE).sum() <= 8
@@ -168,7 +168,7 @@ def test_an_answer_is_read_back_from_where_it_points(kind, first, n):
     answer = " ".join(words[first : first + n]).rstrip(".,")
     place = len(" ".join([*words[:first], ""]))
     question = Question("q", "Where?", CONTEXT, (Answer(answer, place),))
-    examples = Spans([question], KINDS[kind], context=200)
+    examples = SpanDataset([question], KINDS[kind], context=200)
     batch = examples.collate(np.array([0]))
     assert examples.text(0, int(batch.starts[0]), int(batch.ends[0])).startswith(answer)
     assert examples.text(0, 0, 0) == ""
@@ -176,7 +176,7 @@ def test_an_answer_is_read_back_from_where_it_points(kind, first, n):
 
 def test_long_contexts_become_rows_that_overlap():
     question = Question("q", "Who?", CONTEXT * 6, (Answer("Jean-Luc", CONTEXT.index("Jean")),))
-    examples = Spans([question, Question("r", "Why?", CONTEXT, ())], WORDPIECE, context=40, overlap=12)
+    examples = SpanDataset([question, Question("r", "Why?", CONTEXT, ())], WORDPIECE, context=40, overlap=12)
     assert len(examples) > 4
     batch = examples.collate(np.arange(len(examples)))
     assert batch.ids.shape[1] <= 40
@@ -184,9 +184,9 @@ def test_long_contexts_become_rows_that_overlap():
     assert "jean-luc" in [text.lower() for text in found]
     assert found[-1] == ""  # the context does not say
     assert set(batch.segments.unique().tolist()) == {0, 1}
-    assert len(Spans([question], WORDPIECE, context=60)) < 12  # the overlap is never more than half a row
+    assert len(SpanDataset([question], WORDPIECE, context=60)) < 12  # the overlap is never more than half a row
     spaced = Question("q", "Who?", CONTEXT, (Answer(" Jean-Luc ", CONTEXT.index(" Jean")),))
-    row = Spans([spaced], WORDPIECE, context=60)
+    row = SpanDataset([spaced], WORDPIECE, context=60)
     assert row.text(0, *row.spans[0].tolist()) == "Jean-Luc"
     tokens = len(WORDPIECE.encode(CONTEXT * 6))
     covered = set()

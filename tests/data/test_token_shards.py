@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from headway import tokenizers
-from headway.data import DataSource, Shares, TokenArray, open_source, prepare, split
+from headway.data import DataSource, SplitFractions, TokenArray, open_source, prepare, split
 from headway.data import token_shards as shards
 from headway.errors import DataError, InputError
 
@@ -38,7 +38,7 @@ def contents(folder: Path) -> dict[str, str]:
 def test_shards_hold_the_stream_of_each_part(kind, tmp_path):
     """Begin and end of text as everywhere: joined, the shards are what `stream` gives."""
     tokenizer = BPE if kind == "bpe" else tokenizers.train(kind, DOCUMENTS, 300 if kind != "char" else None)
-    made = prepare(source(), tokenizer, Shares(0.2, 0.1), cache=tmp_path, shard=2000)
+    made = prepare(source(), tokenizer, SplitFractions(0.2, 0.1), cache=tmp_path, shard=2000)
     parts = split(DOCUMENTS, 0.2, 0.1)
     assert len(made.train.files) > 3
     for name in ("train", "valid", "test"):
@@ -231,7 +231,7 @@ def test_a_text_without_tokens_is_no_trouble(tmp_path):
     wordpiece = tokenizers.train("wordpiece", DOCUMENTS, 300)
     documents = ["the cat", *["\x01\x02"] * 30]
     made = prepare(
-        DataSource("odd", "text", lambda: iter(documents)), wordpiece, Shares(0.5, split="tail"), cache=tmp_path
+        DataSource("odd", "text", lambda: iter(documents)), wordpiece, SplitFractions(0.5, split="tail"), cache=tmp_path
     )
     assert len(made.valid) == 0
     assert len(made.train) == len(wordpiece.encode("the cat"))

@@ -6,8 +6,8 @@ import torch
 import headway
 from headway import tokenizers
 from headway.errors import ConfigError, InputError
-from headway.generation.decode_loop import Loop
-from headway.generation.reference import chooser, decode
+from headway.generation.decode_loop import DecodeLoop
+from headway.generation.reference import decode, pipeline_chooser
 from headway.sampling import Pipeline
 from tests.models.variants import GPTS, TINY, gpt, loud, name
 
@@ -25,7 +25,7 @@ def writer(**config):
 
 def naive(model, prompt, n, seed, **settings):
     """No cache, no batch: the whole text through the model for every token."""
-    ids, choose = list(prompt), chooser(Pipeline(preset="default", **settings), [prompt], [seed])
+    ids, choose = list(prompt), pipeline_chooser(Pipeline(preset="default", **settings), [prompt], [seed])
     for _ in range(n):
         ids.append(int(choose(model(torch.tensor([ids]))[:, -1].detach(), [ids])))
     return ids[len(prompt) :]
@@ -47,10 +47,10 @@ def test_cached_and_batched_equals_naive(config, settings):
     model, prompts = gpt(**config), [[1, 2, 3], [7], [5, 5, 5, 5, 9], [1, 2, 3]]
     seeds = [11 + i for i in range(4)]
     pipe = Pipeline(preset="default", **settings)
-    rows = torch.stack(list(decode(model, prompts, chooser(pipe, prompts, seeds), 12)), dim=1).tolist()
+    rows = torch.stack(list(decode(model, prompts, pipeline_chooser(pipe, prompts, seeds), 12)), dim=1).tolist()
     for i, prompt in enumerate(prompts):
         assert rows[i] == naive(model, prompt, 12, seeds[i], **settings)
-    loop, found = Loop(model, prompts, pipe, 12, seeds=seeds), {i: [] for i in range(4)}
+    loop, found = DecodeLoop(model, prompts, pipe, 12, seeds=seeds), {i: [] for i in range(4)}
     for n in range(12):
         for row, _, token in loop.step():
             found[row].append(token)

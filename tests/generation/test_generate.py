@@ -109,8 +109,8 @@ def test_greedy_skips_filters_but_not_penalties():
 
 def test_an_order_without_temperature_has_none():
     pipe = make_pipeline(writer().tokenizer, {1}, order=["top_k"], top_k=5)
-    assert [call.name for call in pipe.calls] == ["top_k"]
-    assert [call.name for call in make_pipeline(writer().tokenizer, {1}).calls] == ["temperature"]
+    assert [call.name for call in pipe.samplers] == ["top_k"]
+    assert [call.name for call in make_pipeline(writer().tokenizer, {1}).samplers] == ["temperature"]
 
 
 # ── stops ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +210,7 @@ def test_an_explanation_follows_a_token_through_the_stages():
     tokens = list(headway.generate(model, ["the", "a"], seed=1, max_new_tokens=6, explain=True, **given))
     assert ids(tokens, row=1) == plain
     for token in tokens:
-        assert [step.stage for step in token.steps] == ["model", "repetition_penalty", "top_k", "temperature"]
+        assert [step.sampler for step in token.steps] == ["model", "repetition_penalty", "top_k", "temperature"]
         assert [step.n_alive for step in token.steps[2:]] == [5, 5]
         assert token.steps[2].n_removed == model.tokenizer.vocab_size - 5
         assert all(step.p > 0 for step in token.steps)
@@ -310,7 +310,7 @@ def test_settings_in_all_their_forms():
     with pytest.raises(ConfigError, match="no setting named 'topp'"):
         headway.generate(model, ["a", "b"], temperature=[0, 0.8], topp=0.9)
     mixed = make_pipeline(tokenizer, {1}, temperature=[0, 0.8], dry={"multiplier": 0.8})
-    assert "dry" in [call.name for call in mixed.calls]
+    assert "dry" in [call.name for call in mixed.samplers]
     table = make_pipeline(tokenizer, {1}, xtc={"probability": 0.5}, min_new_tokens=torch.tensor([1, 2]))
     assert 1 in next(s for s in table.stages if s["stage"] == "xtc")["protected"]
     rows = make_pipeline(tokenizer, {1}, dry_multiplier=1.0, dry_breakers=[["a"], [3, 4]])

@@ -9,8 +9,8 @@ import headway
 from headway.data.records import Pair
 from headway.errors import ConfigError, InputError
 from headway.evaluation import metrics
-from headway.generation.noisy_channel import Channel, ChannelWeights, pair_log_probs, text_log_probs
-from headway.generation.translate import translate, tuned
+from headway.generation.noisy_channel import ChannelWeights, NoisyChannelReranker, pair_log_probs, text_log_probs
+from headway.generation.translate import translate, tune_reranker
 from headway.tokenizers import train as train_tokenizer
 from tests.models.variants import loud
 
@@ -91,7 +91,9 @@ def test_beams_are_in_the_order_of_the_channels_score():
     lm = made("ngram", **LANGUAGE_MODELS["ngram"])
     weights = ChannelWeights(0.7, 0.4, 0.2, 0.1)
     beams = translate(model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8)
-    found = translate(model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8, channel=Channel(back, lm, weights))
+    found = translate(
+        model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8, channel=NoisyChannelReranker(back, lm, weights)
+    )
     for text, before, after in zip(TEXTS, beams, found, strict=True):
         candidates, n = [before, *before.others], len(LETTERS.encode(text)) + 1
         scores = {}
@@ -106,14 +108,14 @@ def test_beams_are_in_the_order_of_the_channels_score():
         ranked = [after, *after.others]
         assert [t.score for t in ranked] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-4)
         assert all(t.score == pytest.approx(scores[tuple(t.tokens)], abs=1e-4) for t in ranked)
-    one = translate(model, TEXTS, num_beams=6, max_new_tokens=8, channel=Channel(back, lm, weights))
+    one = translate(model, TEXTS, num_beams=6, max_new_tokens=8, channel=NoisyChannelReranker(back, lm, weights))
     assert [t.tokens for t in one] == [t.tokens for t in found]
 
 
 def test_without_a_say_the_channel_leaves_beams_as_they_are():
     model, lm = made("transformer", **TRANSLATORS["transformer"]), made("gpt", **LANGUAGE_MODELS["gpt"])
     plain = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8)
-    silent = Channel(None, lm, ChannelWeights(1.0, 0.0, 0.0, 0.0))
+    silent = NoisyChannelReranker(None, lm, ChannelWeights(1.0, 0.0, 0.0, 0.0))
     same = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8, channel=silent)
     assert [[o.tokens for o in (t, *t.others)] for t in same] == [[o.tokens for o in (t, *t.others)] for t in plain]
 
@@ -121,7 +123,7 @@ def test_without_a_say_the_channel_leaves_beams_as_they_are():
 def test_tuned_weights_do_at_least_as_well_where_they_were_tuned():
     model, back = made("transformer", **TRANSLATORS["transformer"]), made("seq2seq", **TRANSLATORS["seq2seq"])
     pairs = [Pair(text, text) for text in TEXTS]
-    found = tuned(model, Channel(back), pairs, metrics.bleu, num_beams=5)
+    found = tune_reranker(model, NoisyChannelReranker(back), pairs, metrics.bleu, num_beams=5)
     assert found.after >= found.before
     assert found.weights.lm == 0
 
@@ -129,8 +131,8 @@ def test_tuned_weights_do_at_least_as_well_where_they_were_tuned():
 def test_what_cannot_be_is_refused():
     model = made("transformer", **TRANSLATORS["transformer"])
     with pytest.raises(ConfigError, match="give one"):
-        Channel()
+        NoisyChannelReranker()
     with pytest.raises(ConfigError, match="draws at random"):
-        translate(model, "a", temperature=1.0, channel=Channel(model))
+        translate(model, "a", temperature=1.0, channel=NoisyChannelReranker(model))
     with pytest.raises(InputError, match="has no source"):
         pair_log_probs(made("gpt", **LANGUAGE_MODELS["gpt"]), ["a"], ["b"])

@@ -8,7 +8,7 @@ import headway
 from headway.errors import ConfigError, InputError
 from headway.generation.alignment import align
 from headway.generation.beam_search import beam_search
-from headway.generation.source import encode_sources, start
+from headway.generation.source import encode_sources, start_from_sources
 from headway.generation.translate import translate, translations
 from headway.tokenizers import train as train_tokenizer
 from tests.models.variants import TRANSFORMERS, loud, name
@@ -79,7 +79,7 @@ def test_transformers_writes_the_same_with_the_same_weights(order, kind, tmp_pat
     )  # fmt: skip
     found = beam_search(
         back, [[LETTERS.bos_id]] * 3, num_beams=4, n_best=2, max_new_tokens=10, eos_ids=[LETTERS.eos_id],
-        state=start(back, sources, 11),
+        state=start_from_sources(back, sources, 11),
     )  # fmt: skip
     ours = [hypothesis for row in found for hypothesis in row]
     for sequence, score, hypothesis in zip(out.sequences, out.sequences_scores, ours, strict=True):

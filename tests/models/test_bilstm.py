@@ -20,7 +20,7 @@ def ours_and_torchs(n_layers, cell):
     kind = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN}[cell]
     theirs = kind(10, 7, num_layers=n_layers, bidirectional=True, batch_first=True)
     for i, layer in enumerate(model.layers.layers):
-        for way, end in ((layer.onward, ""), (layer.back, "_reverse")):
+        for way, end in ((layer.forward_rnn, ""), (layer.backward_rnn, "_reverse")):
             names = {"weight_ih": "weight_x", "weight_hh": "weight_h", "bias_ih": "bias_x", "bias_hh": "bias_h"}
             for name, own in names.items():
                 getattr(theirs, f"{name}_l{i}{end}").data.copy_(getattr(way, own).data)
@@ -35,7 +35,7 @@ def test_it_is_torchs_own_outputs_and_gradients(variant):
     wanted, _ = theirs(model.embedding[ids])
     assert_close(found, wanted)
     chosen = torch.randn_like(found)
-    ours = torch.autograd.grad((found * chosen).sum(), [model.embedding, model.layers.layers[0].back.weight_h])
+    ours = torch.autograd.grad((found * chosen).sum(), [model.embedding, model.layers.layers[0].backward_rnn.weight_h])
     other = torch.autograd.grad((wanted * chosen).sum(), [model.embedding, theirs.weight_hh_l0_reverse])
     for a, b in zip(ours, other, strict=True):
         assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import headway
 from headway.errors import CheckpointError, ConfigError, InputError
 from headway.models.ngram import counts as counting
-from headway.models.ngram.model import Finder
+from headway.models.ngram.model import HashIndex
 from headway.models.ngram.smoothing import discounts
 from tests.reference import ngram as reference
 
@@ -235,7 +235,7 @@ def test_comes_back_from_disk(tmp_path):
 @given(st.sets(st.integers(0, 2**62), max_size=300), st.lists(st.integers(0, 2**62), max_size=50))
 def test_what_is_there_is_found_and_nothing_else(keys, others):
     ordered = np.array(sorted(keys), dtype=np.int64)
-    finder = Finder(ordered)
+    finder = HashIndex(ordered)
     assert finder.find(ordered).tolist() == list(range(len(ordered)))
     places = {key: place for place, key in enumerate(ordered.tolist())}
     assert finder.find(np.array(others, dtype=np.int64)).tolist() == [places.get(key, -1) for key in others]

@@ -10,7 +10,7 @@ from headway.config import load_recipe, recipe_from_table
 from headway.costs.flops import matrix_weights
 from headway.data.loader import CausalBatch
 from headway.errors import ConfigError
-from headway.training.objectives import Learner
+from headway.training.objectives import LossModule
 
 
 def test_the_neural_probabilistic_model_is_its_equation():
@@ -54,7 +54,7 @@ def test_the_cost_counts_every_matrix(family):
 def test_windows_that_carry_are_one_long_text():
     """The loss over three windows, each going on from the one before, is that of the whole, at the same weights."""
     model = headway.create("lstm", vocab_size=19, n_layers=2, d_model=8, dropout=0.0).train()
-    learner = Learner(model, "causal")
+    learner = LossModule(model, "causal")
     learner.remember(4)
     ids = torch.randint(19, (4, 31))
     total = torch.zeros(())
@@ -65,7 +65,7 @@ def test_windows_that_carry_are_one_long_text():
     whole = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten(), reduction="sum")
     assert_close(total, whole, rtol=1e-5, atol=1e-4)
     again, _ = learner(CausalBatch(ids[:, :10], ids[:, 1:11], carry=torch.zeros(4)))  # a text begins
-    fresh, _ = Learner(model, "causal")(CausalBatch(ids[:, :10], ids[:, 1:11]))
+    fresh, _ = LossModule(model, "causal")(CausalBatch(ids[:, :10], ids[:, 1:11]))
     assert_close(again, fresh)
 
 
@@ -74,9 +74,9 @@ def test_a_long_text_is_scored_in_pieces(monkeypatch):
     ids, lengths = torch.randint(19, (3, 50)), torch.tensor([50, 7, 33])
     targets = ids.roll(-1, 1).masked_fill(torch.arange(50) >= lengths[:, None], -100)
     batch = CausalBatch(ids, targets, lengths)
-    whole, _ = Learner(model, "causal").eval()(batch)
+    whole, _ = LossModule(model, "causal").eval()(batch)
     monkeypatch.setattr("headway.training.objectives.PIECE", 9)
-    assert_close(Learner(model, "causal").eval()(batch)[0], whole)
+    assert_close(LossModule(model, "causal").eval()(batch)[0], whole)
 
 
 @pytest.mark.parametrize("family", ["rnn", "lstm", "nplm"])

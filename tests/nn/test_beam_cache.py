@@ -62,8 +62,8 @@ def test_what_no_beam_goes_on_from_is_forgotten():
     for _ in range(6):
         state = state.follow(torch.zeros(1, 4, dtype=torch.long))  # all from the first beam
         _, state = model.step(torch.tensor([[1, 2, 3, 4]]), state)
-    assert state.seen.shape[2] == 3 + 6 * 4
-    assert state.pruned().seen.shape[2] == 3 + 5 + 4
+    assert state.visible.shape[2] == 3 + 6 * 4
+    assert state.pruned().visible.shape[2] == 3 + 5 + 4
 
 
 def test_room_ends_at_the_context():

@@ -15,8 +15,8 @@ def test_rotary_scores_depend_on_the_distance_alone():
     place, q, k = Rotary(8, 10_000.0), torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
 
     def score(m: int, n: int) -> float:
-        turned, _, _ = place.inside(torch.tensor([[m]]))(q, k, k)
-        _, key, _ = place.inside(torch.tensor([[n]]))(q, k, k)
+        turned, _, _ = place.qkv_transform(torch.tensor([[m]]))(q, k, k)
+        _, key, _ = place.qkv_transform(torch.tensor([[n]]))(q, k, k)
         return (turned * key).sum().item()
 
     assert score(3, 1) == pytest.approx(score(103, 101), abs=1e-4)
@@ -27,7 +27,7 @@ def test_rotary_scores_depend_on_the_distance_alone():
 def test_rotary_turns_each_pair_by_its_angle():
     """Su et al. 2021, eq. 34, number by number; pair i is (i, i + K/2)."""
     x, pos, theta, K = torch.randn(1, 1, 1, 6), 5, 100.0, 6
-    turned, _, _ = Rotary(K, theta).inside(torch.tensor([[pos]]))(x, x, x)
+    turned, _, _ = Rotary(K, theta).qkv_transform(torch.tensor([[pos]]))(x, x, x)
     for i in range(3):
         angle = pos * theta ** (-2 * i / K)
         a, b = x[0, 0, 0, i].item(), x[0, 0, 0, i + 3].item()
@@ -38,7 +38,7 @@ def test_rotary_turns_each_pair_by_its_angle():
 def test_rotary_and_sinusoidal_are_exact_far_out_in_bfloat16():
     """bfloat16 cannot tell position 5001 from 5002; the angles are made in float32."""
     x = torch.ones(1, 1, 2, 8, dtype=torch.bfloat16)
-    turned, _, _ = Rotary(8, 10_000.0).inside(torch.tensor([[5001, 5002]]))(x, x, x)
+    turned, _, _ = Rotary(8, 10_000.0).qkv_transform(torch.tensor([[5001, 5002]]))(x, x, x)
     assert turned[0, 0, 0, 0].item() == pytest.approx(math.cos(5001) - math.sin(5001), abs=0.01)
     assert turned[0, 0, 1, 0].item() == pytest.approx(math.cos(5002) - math.sin(5002), abs=0.01)
     added = Sinusoidal().embed(torch.zeros(1, 2, 8, dtype=torch.bfloat16), torch.tensor([[5001, 5002]]))
@@ -47,7 +47,7 @@ def test_rotary_and_sinusoidal_are_exact_far_out_in_bfloat16():
 
 def test_rotary_is_as_exact_as_its_input():
     x = torch.randn(1, 1, 2, 4, dtype=torch.float64, requires_grad=True)
-    turn = Rotary(4, 100.0).inside(torch.tensor([[3, 4]]))
+    turn = Rotary(4, 100.0).qkv_transform(torch.tensor([[3, 4]]))
     assert turn(x, x, x)[0].dtype == torch.float64
     assert torch.autograd.gradcheck(lambda x: turn(x, x, x)[0], x)
 
@@ -102,5 +102,5 @@ def test_learned_and_per_layer_read_their_tables():
         torch.nn.init.normal_(place.weight)
     assert_close(learned.embed(torch.zeros(1, 2, 4), pos)[0], learned.weight[[4, 1]])
     q, k, v = torch.randn(3, 1, 3, 2, 2).unbind()
-    for before, after in zip((q, k, v), per_layer.inside(pos)(q, k, v), strict=True):
+    for before, after in zip((q, k, v), per_layer.qkv_transform(pos)(q, k, v), strict=True):
         assert_close(after - before, per_layer.weight[[4, 1]].expand(1, 3, 2, 2), rtol=1e-5, atol=1e-6)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from headway.nn.recurrent import GATES, Bidirectional, Recurrent, locked_dropout, reversed_rows
+from headway.nn.recurrent import GATES, Bidirectional, Recurrent, reverse_sequences, variational_dropout
 
 FUSED = ("tanh", "relu", "lstm", "gru")
 close = {"rtol": 1e-5, "atol": 1e-6}
@@ -16,7 +16,7 @@ def layer(kind: str, d_in: int = 5, d_out: int = 7, **options) -> Recurrent:
 
 
 def carried(made: Recurrent, n_rows: int) -> tuple:
-    return tuple(torch.randn(n_rows, made.d_out, requires_grad=True) for _ in range(made.n_carried))
+    return tuple(torch.randn(n_rows, made.d_out, requires_grad=True) for _ in range(made.n_state_tensors))
 
 
 def gradients(made: Recurrent, outputs, after, x, before) -> list:
@@ -139,7 +139,7 @@ def test_both_ways_is_torchs_and_each_row_is_alone():
     made = Bidirectional("lstm", 5, 7)
     theirs = torch.nn.LSTM(5, 7, batch_first=True, bidirectional=True)
     own = {}
-    for side, end in ((made.onward, ""), (made.back, "_reverse")):
+    for side, end in ((made.forward_rnn, ""), (made.backward_rnn, "_reverse")):
         own |= {f"weight_ih_l0{end}": side.weight_x, f"weight_hh_l0{end}": side.weight_h}
         own |= {f"bias_ih_l0{end}": side.bias_x, f"bias_hh_l0{end}": side.bias_h}
     theirs.load_state_dict({name: p.detach() for name, p in own.items()})
@@ -153,7 +153,7 @@ def test_both_ways_is_torchs_and_each_row_is_alone():
 
 def test_rows_are_turned_round_and_their_padding_stays():
     x = torch.tensor([[1, 2, 3, 9], [4, 5, 9, 9]])
-    assert reversed_rows(x, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 9], [5, 4, 9, 9]]
+    assert reverse_sequences(x, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 9], [5, 4, 9, 9]]
 
 
 def test_dropout_of_weights_is_the_same_at_every_step_and_off_when_scoring():
@@ -168,7 +168,7 @@ def test_dropout_of_weights_is_the_same_at_every_step_and_off_when_scoring():
 
 
 def test_locked_dropout_drops_the_same_numbers_at_every_step():
-    x = locked_dropout(torch.ones(4, 6, 50), 0.5, True)
+    x = variational_dropout(torch.ones(4, 6, 50), 0.5, True)
     assert (x == x[:, :1]).all()
     assert set(x.unique().tolist()) == {0.0, 2.0}
-    assert (locked_dropout(torch.ones(1, 2, 3), 0.5, False) == 1).all()
+    assert (variational_dropout(torch.ones(1, 2, 3), 0.5, False) == 1).all()

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from headway.errors import InputError
-from headway.generation.decode_loop import Loop
-from headway.generation.reference import chooser, decode
+from headway.generation.decode_loop import DecodeLoop
+from headway.generation.reference import decode, pipeline_chooser
 from headway.sampling import SAMPLERS, Pipeline, filters
 from headway.sampling.ranking import ranked
 from tests.models.variants import gpt
@@ -103,9 +103,9 @@ def test_the_captured_loop_writes_what_the_reference_writes(settings):
     model = gpt(n_layers=2, context=64).cuda()
     prompts, seeds = [[1, 2, 3], [7], [5, 5, 5, 5, 9], [1, 2, 3]], [4, 5, 6, 7]
     pipe = Pipeline(preset="default", **settings)
-    rows = torch.stack(list(decode(model, prompts, chooser(pipe, prompts, seeds), 20)), dim=1).tolist()
+    rows = torch.stack(list(decode(model, prompts, pipeline_chooser(pipe, prompts, seeds), 20)), dim=1).tolist()
     for graph in (True, False):
-        loop, found = Loop(model, prompts, pipe, 20, seeds=seeds, graph=graph), {i: [] for i in range(4)}
+        loop, found = DecodeLoop(model, prompts, pipe, 20, seeds=seeds, graph=graph), {i: [] for i in range(4)}
         for n in range(20):
             for row, _, token in loop.step():
                 found[row].append(token)
@@ -116,7 +116,7 @@ def test_the_captured_loop_writes_what_the_reference_writes(settings):
 
 def test_nan_ends_the_captured_loop_with_the_rows_name():
     model = gpt(n_layers=1).cuda()
-    loop = Loop(model, [[1], [2]], Pipeline(), 9, seeds=[0, 1])
+    loop = DecodeLoop(model, [[1], [2]], Pipeline(), 9, seeds=[0, 1])
     loop.step()
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)

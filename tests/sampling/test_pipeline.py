@@ -14,18 +14,18 @@ NAMES = [n for n in SAMPLERS if not n.startswith("mirostat")]
 
 def test_settings_by_name_in_the_order_of_a_preset():
     pipe = Pipeline(preset="default", temperature=0.7, top_k=40, dry_multiplier=0.8, xtc_probability=0.5)
-    assert [call.name for call in pipe.calls] == ["dry", "top_k", "xtc", "temperature"]
+    assert [call.name for call in pipe.samplers] == ["dry", "top_k", "xtc", "temperature"]
     first = Pipeline(preset="temperature_first", temperature=0.7, top_k=40, repetition_window=3, repetition_penalty=1.1)
-    assert [call.name for call in first.calls] == ["repetition_penalty", "temperature", "top_k"]
+    assert [call.name for call in first.samplers] == ["repetition_penalty", "temperature", "top_k"]
     assert first.stages[0] == {"stage": "repetition_penalty", "penalty": 1.1, "window": 3, "scope": "all"}
     own = Pipeline(order=["temperature", "top_k"], top_k=4, temperature=2.0)
-    assert [call.name for call in own.calls] == ["temperature", "top_k"]
+    assert [call.name for call in own.samplers] == ["temperature", "top_k"]
     nested = Pipeline(preset="default", dry={"multiplier": 0.8, "window": 9}, logit_bias={3: 1.0})
     assert [(s["stage"], s.get("window")) for s in nested.stages] == [("logit_bias", None), ("dry", 9)]
     with pytest.raises(ConfigError, match=r"no setting named 'dry'. Its settings are dry_multiplier, dry_base"):
         Pipeline(preset="default", dry=0.8)
     listed = Pipeline([{"stage": "temperature", "temperature": 2.0}, {"stage": "top_k", "k": 4}], preset="default")
-    assert [call.name for call in listed.calls] == ["top_k", "temperature"]
+    assert [call.name for call in listed.samplers] == ["top_k", "temperature"]
 
 
 def test_every_flat_name_leads_to_its_parameter():
@@ -175,7 +175,7 @@ def test_greedy_keeps_constraints_and_penalties_and_takes_the_best():
     pipe = Pipeline(
         preset="default", repetition_penalty=5.0, typical=0.1, xtc_probability=1.0, temperature=2.0
     ).greedy()
-    assert [call.name for call in pipe.calls] == ["repetition_penalty", "temperature"]
+    assert [call.name for call in pipe.samplers] == ["repetition_penalty", "temperature"]
     logits = torch.tensor([[3.0, 2.0, 1.0]])
     assert pipe.draw(logits, history=[[0]])[0].item() == 1
 

@@ -34,7 +34,7 @@ def _die_at(step: int) -> None:
     real = loop.Trainer._descend
 
     def descend(trainer, work):
-        if trainer.state.position.step == step:
+        if trainer.state.progress.step == step:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(trainer, work)
 

@@ -16,7 +16,7 @@ from headway.config import load_recipe
 from headway.errors import ConfigError
 from headway.files import verify, write_text
 from headway.runs import Run
-from headway.training.distributed import World, joined
+from headway.training.distributed import DistContext, init_distributed
 from tests.training.recipes import for_objective, make
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one worker makes the runs for all of these tests
@@ -103,7 +103,7 @@ def test_shares_are_put_together_into_one_model(two, name, tmp_path):
 def begun(two, name, tmp_path, kind):
     """A copy of a run without its last checkpoint."""
     shutil.copytree(two / f"{kind}-{name}", tmp_path / "run")
-    shutil.rmtree(Run(tmp_path / "run").at(12))
+    shutil.rmtree(Run(tmp_path / "run").checkpoint_dir(12))
     return tmp_path / "run"
 
 
@@ -129,7 +129,7 @@ def test_four_ranks_give_the_same_and_go_on_with_what_two_wrote(two, tmp_path):
 
 def test_a_damaged_share_is_refused_by_name(two, tmp_path):
     run = begun(two, "plain", tmp_path, "fsdp")
-    share = sorted((Run(run).at(8) / "shards").iterdir())[1]
+    share = sorted((Run(run).checkpoint_dir(8) / "shards").iterdir())[1]
     data = bytearray(share.read_bytes())
     data[len(data) // 2] ^= 4
     share.write_bytes(data)
@@ -146,7 +146,7 @@ def test_a_rank_that_dies_ends_the_job_with_a_message_and_a_checkpoint(tmp_path)
     assert done.returncode != 0
     assert "rank 0 lost the others" in done.stderr
     assert f"the last checkpoint is {tmp_path / 'run'}/checkpoints/step-4; go on with" in done.stderr
-    verify(Run(tmp_path / "run").at(4))
+    verify(Run(tmp_path / "run").checkpoint_dir(4))
 
 
 def test_torchrun_starts_again_and_the_run_goes_on(tmp_path):
@@ -161,12 +161,12 @@ def test_torchrun_starts_again_and_the_run_goes_on(tmp_path):
 def test_ranks_without_a_way_to_share_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     refused = pytest.raises(ConfigError, match=r"torchrun started 2 processes, but train\.parallel='none'")
-    with refused, joined("none", torch.device("cpu")):
+    with refused, init_distributed("none", torch.device("cpu")):
         pass
 
 
 def test_a_world_of_one_talks_to_itself():
-    world = World()
-    assert world.sums(1.5, 2.0) == [1.5, 2.0]
-    assert world.share("text") == "text"
-    assert world.first(lambda: 3) == 3
+    world = DistContext()
+    assert world.all_reduce_sum(1.5, 2.0) == [1.5, 2.0]
+    assert world.broadcast("text") == "text"
+    assert world.on_first_rank(lambda: 3) == 3

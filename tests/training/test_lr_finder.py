@@ -5,14 +5,14 @@ import math
 import pytest
 
 from headway.errors import ConfigError, HeadwayError
-from headway.training.lr_finder import Trial, find_lr, suggest_rate
+from headway.training.lr_finder import LRTrial, find_lr, suggest_lr
 from tests.training.recipes import make
 
 
 def test_the_steepest_fall_is_suggested():
     rates = [10 ** (-6 + 6 * i / 99) for i in range(100)]
     losses = [4 - 2 / (1 + math.exp(-4 * (math.log10(rate) + 3))) for rate in rates]  # steepest at 1e-3
-    assert suggest_rate([Trial(r, v, v) for r, v in zip(rates, losses, strict=True)]) == pytest.approx(1e-3, rel=0.2)
+    assert suggest_lr([LRTrial(r, v, v) for r, v in zip(rates, losses, strict=True)]) == pytest.approx(1e-3, rel=0.2)
 
 
 def test_a_sweep_finds_a_rate_that_learns(tmp_path):
@@ -30,6 +30,6 @@ def test_what_shows_nothing_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="steps=3 are too few"):
         find_lr(make(tmp_path), steps=3)
     with pytest.raises(HeadwayError, match="never falls"):
-        suggest_rate([Trial(10.0**i, i, i) for i in range(20)])
+        suggest_lr([LRTrial(10.0**i, i, i) for i in range(20)])
     with pytest.raises(HeadwayError, match="burst after 2 steps"):
-        suggest_rate([Trial(1.0, 1, 1), Trial(2.0, 1, 1)])
+        suggest_lr([LRTrial(1.0, 1, 1), LRTrial(2.0, 1, 1)])

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import headway
-from headway.data.datasets.seq2seq import TextPairs
-from headway.data.loader import CausalBatch, Draw
+from headway.data.datasets.seq2seq import Seq2SeqDataset
+from headway.data.loader import CausalBatch, RngKey
 from headway.data.records import Pair
 from headway.errors import ConfigError
 from headway.runs import Run
-from headway.training.distributed import World
-from headway.training.objectives import OBJECTIVES, Learner
+from headway.training.distributed import DistContext
+from headway.training.objectives import OBJECTIVES, LossModule
 from headway.training.resume_check import differences
 from headway.training.task import make_model, make_task
 from tests.training.recipes import for_objective
@@ -27,7 +27,7 @@ ENOUGH = {"causal": 1.0, "masked": 0.8, "pairs": 1.5, "classify": 0.2, "tag": 0.
 def test_learns_saves_and_loads(objective, tmp_path):
     more = {"causal": {"steps": 250}, "masked": {"steps": 400, "optimizer": "muon", "lr": 5e-3}}.get(objective, {})
     result = headway.train(for_objective(objective, tmp_path, **more), out=tmp_path / "run")
-    assert result.score.merit < ENOUGH[objective]
+    assert result.score.selection_loss < ENOUGH[objective]
     if objective in ("classify", "tag"):
         assert result.score.accuracy > 0.95
     loaded = headway.load(tmp_path / "run")
@@ -70,8 +70,8 @@ def test_the_loss_is_the_plain_one(objective, smoothing, tmp_path):
     task = make_task(for_objective(objective, tmp_path))
     torch.manual_seed(0)
     model = make_model(task, "cpu")
-    batch = task.batches(World()).at(0, 0)
-    learner = Learner(model, objective, smoothing).train()  # no dropout in these
+    batch = task.batches(DistContext()).at(0, 0)
+    learner = LossModule(model, objective, smoothing).train()  # no dropout in these
     nats, right = learner(batch)
     if objective == "causal":
         logits, targets = model(batch.inputs), batch.targets
@@ -109,8 +109,8 @@ def test_agreement_is_what_one_would_write(tmp_path):
     task = make_task(with_chance(tmp_path))
     torch.manual_seed(0)
     model = make_model(task, "cpu")
-    batch = task.batches(World()).at(0, 0)
-    learner = Learner(model, "pairs", 0.1, 4.0).train()
+    batch = task.batches(DistContext()).at(0, 0)
+    learner = LossModule(model, "pairs", 0.1, 4.0).train()
     torch.manual_seed(7)
     nats, _ = learner(batch)
     nats.backward()
@@ -130,7 +130,7 @@ def test_agreement_is_what_one_would_write(tmp_path):
         assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
     assert apart > 0.01
     learner.eval()
-    assert_close(learner(batch)[0], Learner(model, "pairs").eval()(batch)[0])  # scores know nothing of it
+    assert_close(learner(batch)[0], LossModule(model, "pairs").eval()(batch)[0])  # scores know nothing of it
 
 
 def test_spelled_anew_is_resumed_exactly(tmp_path):
@@ -147,13 +147,13 @@ def sources(batch):
 
 def test_words_are_spelled_differently_every_epoch_and_held_out_ones_never(tmp_path):
     task = make_task(with_chance(tmp_path))
-    batches = task.batches(World())
-    first, again = (batches.examples.collate(batches.order.indices(0, 0), Draw(1, epoch)) for epoch in (0, 1))
+    batches = task.batches(DistContext())
+    first, again = (batches.dataset.collate(batches.order.indices(0, 0), RngKey(1, epoch)) for epoch in (0, 1))
     decode = task.tokenizer.decode
     for a, b in zip(sources(first), sources(again), strict=True):
         assert decode(a) == decode(b)
     assert any(a != b for a, b in zip(sources(first), sources(again), strict=True))
-    held = task.held_out.batches.at(0, 0)
+    held = task.validation.batches.at(0, 0)
     for row in sources(held):
         assert row[:-1] == task.tokenizer.encode(decode(row[:-1]))
 
@@ -162,9 +162,9 @@ def test_a_spelling_that_does_not_fit_is_not_cut(tmp_path):
     tokenizer = headway.tokenizers.train("bpe", ["Hello world, this is a test of things."] * 9, 300)
     text = "Hello world, this is a test of things."
     n = len(tokenizer.encode(text))
-    examples = TextPairs([Pair(text, text)], tokenizer, context=n + 1, dropout=0.9)
+    examples = Seq2SeqDataset([Pair(text, text)], tokenizer, context=n + 1, dropout=0.9)
     for epoch in range(5):
-        batch = examples.collate(np.array([0]), Draw(1, epoch))
+        batch = examples.collate(np.array([0]), RngKey(1, epoch))
         assert tokenizer.decode(batch.source[0].tolist()) == text
         assert batch.targets[0, -1] == tokenizer.eos_id
 
@@ -179,7 +179,7 @@ def test_batches_padded_to_few_shapes_teach_the_same(tmp_path):
     task = make_task(for_objective("pairs", tmp_path))
     torch.manual_seed(0)
     model = make_model(task, "cpu")
-    batch = task.batches(World()).at(0, 0)
+    batch = task.batches(DistContext()).at(0, 0)
     wide = batch.bucketed(1000)
     assert (len(batch), batch.source.shape[1]) != (32, 8)
     assert (len(wide), wide.source.shape[1] % 8, wide.inputs.shape[1] % 8) == (32, 0, 0)
@@ -188,7 +188,7 @@ def test_batches_padded_to_few_shapes_teach_the_same(tmp_path):
     assert max(exact.source.shape[1], exact.inputs.shape[1]) == max(batch.source.shape[1], batch.inputs.shape[1])
     gradients = []
     for one in (batch, wide):
-        for learner in (Learner(model, "pairs", 0.1), Learner(model, "pairs", 0.1, 3.0)):
+        for learner in (LossModule(model, "pairs", 0.1), LossModule(model, "pairs", 0.1, 3.0)):
             model.zero_grad()
             nats, _ = learner.train()(one)
             nats.backward()
@@ -205,7 +205,7 @@ def test_restraint_is_what_one_would_write(carries):
     model = headway.create("lstm", vocab_size=11, d_model=6, n_layers=2, dropout=0.0).train()
     ids = torch.randint(0, 11, (3, 8))
     batch = CausalBatch(ids[:, :-1], ids[:, 1:], None, carry=torch.zeros(3))
-    learner = Learner(model, "causal", restraint=(2.0, 1.0)).train()
+    learner = LossModule(model, "causal", restraint=(2.0, 1.0)).train()
     if carries:
         learner.remember(3)
     nats, _ = learner(batch)

@@ -202,7 +202,7 @@ def test_a_complete_run_stays_as_it_is_and_may_be_made_longer(stopped, tmp_path)
     result = headway.train(load_recipe(run), out=run, resume=True, say=said.append)
     assert any("complete" in line for line in said)
     assert same(stopped / "whole", run)
-    assert result.score.merit == pytest.approx(
+    assert result.score.selection_loss == pytest.approx(
         json.loads((run / "log.jsonl").read_text().splitlines()[-1])["bits_per_byte"]
     )
     longer = headway.train(load_recipe(run, ["train.steps=20"]), out=run, resume=True)
@@ -222,7 +222,7 @@ def test_text_that_has_changed_since_is_refused(stopped, tmp_path):
 def test_two_processes_never_train_one_run(stopped, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(stopped / "parts", run)
-    with Run(run).alone(), pytest.raises(CheckpointError, match="is being trained by another process"):
+    with Run(run).lock(), pytest.raises(CheckpointError, match="is being trained by another process"):
         headway.train(load_recipe(run), out=run, resume=True)
 
 
@@ -236,7 +236,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_step(tmp_path):
     ) as end:
         headway.train(recipe, out=tmp_path / "run")
     assert end.value.exit_code == 1
-    assert Run(tmp_path / "run").steps() == [0]  # what the first step made of the weights is of no use
+    assert Run(tmp_path / "run").checkpoint_steps() == [0]  # what the first step made of the weights is of no use
     result = headway.train(load_recipe(tmp_path / "run", ["train.lr=1e-3"]), out=tmp_path / "run", resume=True)
     assert result.steps == 60
 
@@ -247,7 +247,7 @@ def test_a_run_that_diverges_late_keeps_what_it_had(tmp_path):
     worse = load_recipe(tmp_path / "run", ["train.lr=1e30", "train.grad_clip=0.0"])
     with pytest.raises(HeadwayError, match=r"diverged.*the last checkpoint is .*step-4"):
         headway.train(worse, out=tmp_path / "run", resume=True)
-    verify(Run(tmp_path / "run").at(4))
+    verify(Run(tmp_path / "run").checkpoint_dir(4))
 
 
 def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(tmp_path, monkeypatch)
     real = loop.TrainState.save
 
     def full(state, folder):
-        if state.position.step > 4:
+        if state.progress.step > 4:
             (folder.parent / ".half").mkdir()
             raise OSError(28, "No space left on device", str(folder))
         real(state, folder)
@@ -271,7 +271,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(tmp_path, monkeypatch)
 
 def test_text_that_goes_away_while_training_ends_it_with_a_checkpoint(tmp_path, monkeypatch):
     recipe = make(tmp_path, train=SHORT)
-    real = loop.work_from
+    real = loop.iter_step_batches
 
     def gone(*arguments, **options):
         for i, work in enumerate(real(*arguments, **options)):
@@ -284,7 +284,7 @@ def test_text_that_goes_away_while_training_ends_it_with_a_checkpoint(tmp_path, 
         HeadwayError, match=r"train-0003\.safetensors: No such file.*after step 6; the last checkpoint is"
     ):
         headway.train(recipe, out=tmp_path / "run")
-    assert Run(tmp_path / "run").steps() == [0, 4, 6]
+    assert Run(tmp_path / "run").checkpoint_steps() == [0, 4, 6]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -300,7 +300,7 @@ def test_the_command_stops_on_a_signal_and_says_how_to_go_on(number, tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"headway train {tmp_path / 'run'} --resume" in err
-    verify(Run(tmp_path / "run").at(Run(tmp_path / "run").steps()[-1]))
+    verify(Run(tmp_path / "run").checkpoint_dir(Run(tmp_path / "run").checkpoint_steps()[-1]))
 
 
 def test_a_foreseeable_lack_of_memory_is_said_before_the_first_step(tmp_path, monkeypatch):
@@ -317,9 +317,9 @@ def test_a_foreseeable_lack_of_memory_is_said_before_the_first_step(tmp_path, mo
 def test_the_best_and_the_last_are_kept(tmp_path):
     tables = {"train": {**SHORT, "keep": 1, "lr": 0.3, "warmup_steps": 0}, "eval": {"every": 2}}
     result = headway.train(make(tmp_path, **tables), out=tmp_path / "run")
-    assert Run(tmp_path / "run").steps() == sorted({result.best_step, 14})
+    assert Run(tmp_path / "run").checkpoint_steps() == sorted({result.best_step, 14})
     best = min(r["bits_per_byte"] for r in Run(tmp_path / "run").read_log() if "bits_per_byte" in r)
-    held = headway.data.read_part(load_recipe(tmp_path / "run").data, "valid")
+    held = headway.data.read_split(load_recipe(tmp_path / "run").data, "valid")
     assert headway.evaluate(headway.load(tmp_path / "run"), list(held)).bits_per_byte == pytest.approx(best)
 
 
@@ -353,7 +353,7 @@ def test_the_mean_of_the_last_checkpoints_is_what_a_run_gives(tmp_path):
     recipe = make(tmp_path, train={**SHORT, "average": 3, "keep": 3, "steps": 40, "save_every": 10})
     result = headway.train(recipe, out=tmp_path / "run")
     run = Run(tmp_path / "run")
-    parts = [headway.load(run.at(step)) for step in run.steps()[-3:]]
+    parts = [headway.load(run.checkpoint_dir(step)) for step in run.checkpoint_steps()[-3:]]
     averaged = headway.load(tmp_path / "run" / "averaged")
     for mean, *own in zip(averaged.parameters(), *(p.parameters() for p in parts), strict=True):
         torch.testing.assert_close(mean, torch.stack(own).mean(0), rtol=1e-6, atol=1e-7)
@@ -405,7 +405,7 @@ def test_a_moving_average_is_what_is_scored_and_saved(tmp_path):
     )
     saved = headway.load(tmp_path / "run")
     assert all(torch.equal(p, q) for p, q in zip(result.model.parameters(), saved.parameters(), strict=True))
-    held = list(headway.data.read_part(load_recipe(tmp_path / "run").data, "valid"))
+    held = list(headway.data.read_split(load_recipe(tmp_path / "run").data, "valid"))
     assert headway.evaluate(saved, held).bits_per_byte == pytest.approx(result.score.bits_per_byte)
     plain = headway.train(make(tmp_path, train={**SHORT, "steps": 3}), out=tmp_path / "plain").model
     first = seen[0]

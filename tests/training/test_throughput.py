@@ -10,7 +10,7 @@ import headway
 from headway.errors import ConfigError
 from headway.training import loggers
 from headway.training import throughput as monitor
-from headway.training.throughput import Speed, device_peak, memory_free, memory_in_use
+from headway.training.throughput import ThroughputMeter, device_peak, free_memory, peak_memory
 from tests.training.recipes import make
 
 
@@ -50,7 +50,7 @@ def test_a_tracker_that_is_not_installed_is_said_before_anything_is_begun(tmp_pa
 def test_speed_is_of_late(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(monitor.time, "monotonic", lambda: now[0])
-    speed = Speed(0)
+    speed = ThroughputMeter(0)
     now[0] += 10
     assert speed.mark(1000) == pytest.approx(100)
     for _ in range(60):
@@ -63,5 +63,5 @@ def test_the_cpu_is_measured():
     peak, source = device_peak(torch.device("cpu"), 4)
     assert peak > 1e9
     assert source == "measured"
-    assert memory_in_use(torch.device("cpu")) > 2**20
-    assert memory_free(torch.device("cpu")) > 2**20
+    assert peak_memory(torch.device("cpu")) > 2**20
+    assert free_memory(torch.device("cpu")) > 2**20

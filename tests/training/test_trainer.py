@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import headway
 from headway.config import NGramConfig, load_recipe, recipe_from_table
-from headway.data import read_part
+from headway.data import read_split
 from headway.errors import CheckpointError, ConfigError, HeadwayError, InputError
 
 TEXT = "one two three four five six seven eight nine ten. " * 60
@@ -44,7 +44,7 @@ def test_learns_and_says_so(recipe, tmp_path):
     result = headway.train(recipe(), out=tmp_path / "run", report=seen.append)
     assert result.score.bits_per_byte < 1.0  # 3.3 is knowing only which characters there are
     assert [p.step for p in seen] == list(range(1, 151))
-    assert seen[-1].share == 1.0
+    assert seen[-1].broadcast == 1.0
     assert all(p.tokens_per_second > 0 and p.seconds_left >= 0 for p in seen)
     log = lines(tmp_path / "run")
     assert log[0]["event"] == "start"
@@ -124,7 +124,7 @@ def test_scores_are_spread_over_the_run_in_windows_of_the_size_asked_for(recipe,
     result = headway.train(plan, out=tmp_path / "run")
     assert [r["step"] for r in lines(tmp_path / "run") if "bits_per_byte" in r and "event" not in r] == [13, 25, 38, 50]
     assert result.score.context == 16
-    again = headway.evaluate(headway.load(tmp_path / "run"), list(read_part(plan.data, "valid")), context=16)
+    again = headway.evaluate(headway.load(tmp_path / "run"), list(read_split(plan.data, "valid")), context=16)
     assert again.bits_per_byte == pytest.approx(result.score.bits_per_byte)
     with pytest.raises(ConfigError, match=r"eval\.every=5 steps, or eval\.times=2 in all: one of the two"):
         recipe(eval={"every": 5, "times": 2})
@@ -134,7 +134,7 @@ def test_ends_by_the_clock_with_the_schedule_complete(recipe, tmp_path):
     seen = []
     result = headway.train(recipe(train={"steps": 10**6, "max_seconds": 1.0}), out=tmp_path / "run", report=seen.append)
     assert result.steps < 10**5
-    assert seen[-1].share >= 1.0
+    assert seen[-1].broadcast >= 1.0
     assert seen[-1].lr < 0.2 * 3e-3
     assert result.score is not None
 

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from headway.analysis.plotting import pyplot
 from headway.errors import InputError
 from headway.models import BERT, GPT, Bahdanau, Transformer
-from headway.models.base import Model, evaluating
-from headway.nn.attention import Attend, CrossAttention, SelfAttention, dot_product_attention
+from headway.models.base import Model, eval_mode
+from headway.nn.attention import AttentionFn, CrossAttention, SelfAttention, dot_product_attention
 from headway.tokenizers import Tokenizer
 
 SIDES = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
-class Map:
+class AttentionMap:
     """The weights of one layer: row t says how much position t looks at each of the columns."""
 
     side: str  # "encoder" and "decoder": a text at itself; "cross": the target at the source
@@ -54,7 +54,7 @@ def recording(modules: Sequence[SelfAttention | CrossAttention], heads: Sequence
     """Inside the block, what these modules look at: their place in the list → weights (B, heads, T, S)."""
     found: dict[int, Tensor] = {}
 
-    def watched(place: int, attend: Attend) -> Attend:
+    def watched(place: int, attend: AttentionFn) -> AttentionFn:
         def both(q: Tensor, k: Tensor, v: Tensor, **around: Any) -> tuple[Tensor, Tensor | None]:
             group = q.shape[1] // k.shape[1]  # query heads that share a key head
             own = [head // group for head in heads]
@@ -65,14 +65,14 @@ def recording(modules: Sequence[SelfAttention | CrossAttention], heads: Sequence
 
         return both
 
-    before = [module.attend for module in modules]
+    before = [module.attention_fn for module in modules]
     for place, module in enumerate(modules):
-        module.attend = watched(place, module.attend)
+        module.attention_fn = watched(place, module.attention_fn)
     try:
         yield found
     finally:
         for module, attend in zip(modules, before, strict=True):
-            module.attend = attend
+            module.attention_fn = attend
 
 
 def record(
@@ -83,7 +83,7 @@ def record(
     side: str | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-) -> list[Map]:
+) -> list[AttentionMap]:
     """What a model looks at in one text (of an encoder-decoder: the target's input, with its source), on one side; of
     all layers and heads, or of some, counted from 0."""
     if isinstance(model, Bahdanau):
@@ -98,9 +98,9 @@ def record(
     inputs = {} if source is None else {"source": torch.tensor([list(source)], device=model.device)}
     if isinstance(model, Transformer) and source is None:
         raise InputError("an encoder-decoder looks at a source too: record(model, ids, source=…)")
-    with evaluating(model), torch.inference_mode(), recording([modules[i] for i in layers], heads) as found:
+    with eval_mode(model), torch.inference_mode(), recording([modules[i] for i in layers], heads) as found:
         nn.Module.__call__(model, rows, **inputs)
-    return [Map(side, layer, heads, found[i][0].float().cpu()) for i, layer in enumerate(layers)]
+    return [AttentionMap(side, layer, heads, found[i][0].float().cpu()) for i, layer in enumerate(layers)]
 
 
 def _alignment(
@@ -110,7 +110,7 @@ def _alignment(
     side: str | None,
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
-) -> Map:
+) -> AttentionMap:
     """The one look there is, which is never hidden."""
     if side not in (None, "cross"):
         raise InputError(f"a Bahdanau has no {side} attention; it has: cross")
@@ -118,9 +118,9 @@ def _alignment(
         raise InputError("an encoder-decoder looks at a source too: record(model, ids, source=…)")
     (layer,), (head,) = _checked("layer", layers, 1), _checked("head", heads, 1)
     rows, read = (torch.tensor([list(x)], device=model.device) for x in (ids, source))
-    with evaluating(model), torch.inference_mode():
+    with eval_mode(model), torch.inference_mode():
         weights = model.alignment(rows, source=read)
-    return Map("cross", layer, [head], weights.float().cpu())
+    return AttentionMap("cross", layer, [head], weights.float().cpu())
 
 
 def _checked(what: str, asked: Sequence[int] | None, n: int) -> list[int]:
@@ -139,7 +139,7 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return [text.replace(" ", "·").replace("\n", "⏎") or "∅" for text in found]
 
 
-def as_text(seen: Map, rows: Sequence[str], columns: Sequence[str], n_best: int = 3) -> str:
+def as_text(seen: AttentionMap, rows: Sequence[str], columns: Sequence[str], n_best: int = 3) -> str:
     """For each row what it looks at most, over the mean of the heads."""
     weights = seen.weights.mean(dim=0)
     width = max(5, *(len(label) for label in rows))
@@ -151,7 +151,7 @@ def as_text(seen: Map, rows: Sequence[str], columns: Sequence[str], n_best: int 
     return "\n".join(lines)
 
 
-def draw(maps: Sequence[Map], rows: Sequence[str], columns: Sequence[str], file: str | Path) -> Path:
+def draw(maps: Sequence[AttentionMap], rows: Sequence[str], columns: Sequence[str], file: str | Path) -> Path:
     """A panel for every head, a line of them for every layer; darker is more."""
     plt = pyplot()
     n_lines, n_across = len(maps), max(len(seen.heads) for seen in maps)

@@ -10,7 +10,7 @@ from headway.analysis.plotting import pyplot
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """One contestant: points along the way, or the one number it has."""
 
     name: str
@@ -18,7 +18,7 @@ class Line:
     y: Sequence[float]
 
 
-def draw_compute(lines: Sequence[Line], file: str | Path, *, ylabel: str) -> Path:
+def draw_compute(lines: Sequence[PlotLine], file: str | Path, *, ylabel: str) -> Path:
     """The score against the operations of training, on a scale of powers of ten. A line without an x, of what was
     learned without multiplying, is drawn through the whole picture."""
     plt = pyplot()
@@ -43,7 +43,7 @@ def draw_compute(lines: Sequence[Line], file: str | Path, *, ylabel: str) -> Pat
 
 
 def draw_lengths(
-    lines: Sequence[Line], file: str | Path, *, ylabel: str, longest: float | None = None, xlabel: str
+    lines: Sequence[PlotLine], file: str | Path, *, ylabel: str, longest: float | None = None, xlabel: str
 ) -> Path:
     """The score against the length of the source; to the right of `longest` nothing was learned from."""
     plt = pyplot()

@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 
 from headway.analysis.plotting import pyplot
 from headway.errors import InputError
-from headway.models.base import Model, evaluating, language_model
+from headway.models.base import Model, eval_mode, language_model
 
 
 @dataclass(frozen=True)
-class Reach:
+class GradientReach:
     """Of one model: how much the token d steps back counts, d = 1, 2, …, in proportion to the first."""
 
     name: str
@@ -46,7 +46,9 @@ class _Inputs(TorchFunctionMode):
         return found
 
 
-def reach(model: Model, ids: Sequence[int], *, distance: int = 32, places: int = 16, name: str = "") -> Reach:
+def gradient_reach(
+    model: Model, ids: Sequence[int], *, distance: int = 32, places: int = 16, name: str = ""
+) -> GradientReach:
     """Over so many places, spread over the text, each with `distance` tokens before it."""
     language_model(model)
     limit = getattr(model.config, "context", None)
@@ -59,16 +61,16 @@ def reach(model: Model, ids: Sequence[int], *, distance: int = 32, places: int =
     for end in ends:
         row = torch.tensor([list(ids[end - distance : end])], device=model.device)
         # cuDNN goes back through recurrent layers while training only.
-        with evaluating(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), _Inputs(row) as inputs:
+        with eval_mode(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), _Inputs(row) as inputs:
             log_p = model(row)[0, -1].float().log_softmax(dim=-1)[ids[end]]
         if inputs.vectors is None:
             raise InputError(f"a {type(model).__name__} has no vectors for tokens, so there is no gradient by them")
         (gradient,) = torch.autograd.grad(log_p, inputs.vectors)
         total += gradient[0].norm(dim=-1).flip(0).cpu()[:distance]
-    return Reach(name, (total / total[0].clamp(min=1e-30)).tolist())
+    return GradientReach(name, (total / total[0].clamp(min=1e-30)).tolist())
 
 
-def as_text(found: Sequence[Reach]) -> str:
+def as_text(found: Sequence[GradientReach]) -> str:
     width = max(len("steps back"), *(len(one.name) for one in found))
     n = len(found[0].values)
     shown = sorted({d for d in (1, 2, 4, 8, 16, 32, 64, 128, n) if d <= n})
@@ -77,7 +79,7 @@ def as_text(found: Sequence[Reach]) -> str:
     return "\n".join(lines)
 
 
-def draw(found: Sequence[Reach], file: str | Path) -> Path:
+def draw(found: Sequence[GradientReach], file: str | Path) -> Path:
     plot = pyplot()
     figure, axes = plot.subplots(figsize=(7, 4), layout="constrained")
     for one in found:

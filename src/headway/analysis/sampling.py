@@ -14,7 +14,7 @@ from headway.sampling import Pipeline
 
 
 @dataclass(frozen=True)
-class Passage:
+class SamplerSteps:
     """Probabilities of the tokens shown after each stage; 0 where a token was removed."""
 
     stages: list[str]
@@ -25,9 +25,9 @@ class Passage:
     entropy: list[float]  # nats
 
 
-def passage(
+def trace_samplers(
     logits: Tensor, pipe: Pipeline, *, spell: Callable[[int], str] = str, top: int = 12, **around: Any
-) -> Passage:
+) -> SamplerSteps:
     """Follow one row of logits (V,) through a pipeline; shown are the `top` most likely tokens of all stages."""
     if top < 1:
         raise ConfigError(f"top={top}: at least one token is shown")
@@ -39,10 +39,12 @@ def passage(
     likely = p.amax(dim=0).topk(min(top, p.shape[1])).indices
     ids: list[int] = likely[p[0][likely].argsort(descending=True, stable=True)].tolist()
     entropy = torch.special.entr(p).sum(dim=-1).tolist()
-    return Passage(names, [spell(id) for id in ids], ids, p[:, ids].tolist(), (p > 0).sum(dim=-1).tolist(), entropy)
+    return SamplerSteps(
+        names, [spell(id) for id in ids], ids, p[:, ids].tolist(), (p > 0).sum(dim=-1).tolist(), entropy
+    )
 
 
-def as_text(shown: Passage) -> str:
+def as_text(shown: SamplerSteps) -> str:
     """A table: a row per token, a column per stage; · where it was removed."""
     widths = [max(9, len(name)) for name in shown.stages]
     label = max([9, *(len(repr(token)) for token in shown.tokens)])
@@ -58,7 +60,7 @@ def as_text(shown: Passage) -> str:
     return "\n".join(lines)
 
 
-def draw(shown: Passage, file: str | Path) -> Path:
+def draw(shown: SamplerSteps, file: str | Path) -> Path:
     """A panel per stage, a bar per token; removed tokens are crosses."""
     plt = pyplot()
     n = len(shown.stages)

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from headway.data.records import Pair
-    from headway.generation.noisy_channel import Channel
+    from headway.generation.noisy_channel import NoisyChannelReranker
 
 Reverse = Annotated[
     str | None, typer.Option("--channel", help="Rerank the beams by a model that translates back: a run or directory.")
@@ -43,7 +43,7 @@ def make_channel(
     batch_size: int,
     device: str,
     dtype: str,
-) -> "Channel | None":
+) -> "NoisyChannelReranker | None":
     """What reranks, as the flags say; None: nothing does."""
     if channel is None and lm is None:
         for flag, value in (("--weights", weights), ("--tune", tune)):
@@ -59,8 +59,8 @@ def make_channel(
         raise typer.BadParameter("weights that are given, or ones to be found: one of the two", param_hint="--tune")
     import headway
     from headway.evaluation import metrics
-    from headway.generation.noisy_channel import Channel, ChannelWeights
-    from headway.generation.translate import DEFAULT_BEAMS, tuned
+    from headway.generation.noisy_channel import ChannelWeights, NoisyChannelReranker
+    from headway.generation.translate import DEFAULT_BEAMS, tune_reranker
 
     chosen = ChannelWeights() if weights is None else ChannelWeights.parse(weights)
     if channel is not None:
@@ -71,25 +71,25 @@ def make_channel(
     of_target = None if lm is None else headway.load(lm, device=device, dtype=dtype)
     if getattr(of_target, "needs_source", False):
         raise typer.BadParameter(f"{lm} translates, and is no language model: that is for --channel", param_hint="--lm")
-    made = Channel(reverse, of_target, chosen)
+    made = NoisyChannelReranker(reverse, of_target, chosen)
     if tune is None:
         return made
     pairs = _pairs(name, tune)
     print(f"tuning on {len(pairs):,} pairs …", file=sys.stderr, flush=True)
-    found = tuned(model, made, pairs, metrics.bleu, num_beams=num_beams or DEFAULT_BEAMS, batch_size=batch_size)
+    found = tune_reranker(model, made, pairs, metrics.bleu, num_beams=num_beams or DEFAULT_BEAMS, batch_size=batch_size)
     print(f"--weights {found.weights}  BLEU {found.before:.2f} → {found.after:.2f} there", file=sys.stderr, flush=True)
-    return Channel(reverse, of_target, found.weights)
+    return NoisyChannelReranker(reverse, of_target, found.weights)
 
 
 def _pairs(name: str, tune: str) -> "list[Pair]":
     from headway.config import load_recipe
     from headway.data.sources import open_pairs
-    from headway.training.task import pairs_of
+    from headway.training.task import load_pairs
 
     if tune == "valid":
         if not (Path(name) / "recipe.toml").is_file():
             raise typer.BadParameter(f"{name} is no run that held pairs out: name some", param_hint="--tune")
-        return pairs_of(load_recipe(Path(name)), "valid")
+        return load_pairs(load_recipe(Path(name)), "valid")
     plan = load_recipe(Path(name)) if (Path(name) / "recipe.toml").is_file() else None
     return list(open_pairs(tune, None if plan is None else plan.data.pairs))
 

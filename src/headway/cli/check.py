@@ -88,10 +88,10 @@ def cached(
       headway check cached runs/reverse "abcdef" --json
       headway check cached runs/words "the cat sat"
     """
-    from headway.evaluation.invariants import cached_differs_by
+    from headway.evaluation.invariants import max_cached_difference
 
     loaded, ids, source = _loaded(model, text, device, dtype)
-    _report(cached_differs_by(loaded, ids, source), within, model, len(ids), "token by token as all at once", json)
+    _report(max_cached_difference(loaded, ids, source), within, model, len(ids), "token by token as all at once", json)
 
 
 @app.command()
@@ -110,21 +110,21 @@ def batched(
       headway check batched runs/demo
       headway check batched runs/reverse "abcdef"
     """
-    from headway.evaluation.invariants import batched_differs_by
+    from headway.evaluation.invariants import max_batched_difference
 
     loaded, ids, source = _loaded(model, text, device, dtype)
     rows = [ids, ids[: max(1, len(ids) // 2)], ids[:1], ids[: max(1, len(ids) - 1)]]
-    _report(batched_differs_by(loaded, rows, source), within, model, len(ids), "in a batch as alone", json)
+    _report(max_batched_difference(loaded, rows, source), within, model, len(ids), "in a batch as alone", json)
 
 
 def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, list[int], list[int] | None]:
     """The model, the tokens to compare it on, and their source where it has one."""
     import headway
     from headway.config import load_recipe
-    from headway.data import read_part
-    from headway.generation.source import begin_id, encode_sources
-    from headway.models.base import Translator
-    from headway.training.task import pairs_of
+    from headway.data import read_split
+    from headway.generation.source import decoder_start_id, encode_sources
+    from headway.models.base import EncoderDecoder
+    from headway.training.task import load_pairs
 
     loaded: Any = headway.load(name, device=device, dtype=dtype)
     if loaded.tokenizer is None:
@@ -132,16 +132,16 @@ def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, 
     has_recipe = (Path(name) / "recipe.toml").is_file()
     if text is None and not has_recipe:
         raise typer.BadParameter(f"{name} is no run with held-out text of its own: give a text", param_hint="TEXT")
-    if isinstance(loaded, Translator):
-        text = pairs_of(load_recipe(Path(name)), "valid")[0].source if text is None else text
+    if isinstance(loaded, EncoderDecoder):
+        text = load_pairs(load_recipe(Path(name)), "valid")[0].source if text is None else text
         (source,) = encode_sources(loaded, loaded.tokenizer, [text])
         if not source:
             raise typer.BadParameter("an empty text: there is nothing to compare", param_hint="TEXT")
         found = headway.translate(loaded, text, num_beams=1)[0].tokens
-        return loaded, [begin_id(loaded), *found][:N_TOKENS], source
+        return loaded, [decoder_start_id(loaded), *found][:N_TOKENS], source
     if text is None:
-        text = next((d for d in read_part(load_recipe(Path(name)).data, "valid") if d.strip()), None)
-        text = text or next(d for d in read_part(load_recipe(Path(name)).data, "train") if d.strip())
+        text = next((d for d in read_split(load_recipe(Path(name)).data, "valid") if d.strip()), None)
+        text = text or next(d for d in read_split(load_recipe(Path(name)).data, "train") if d.strip())
     limit = getattr(loaded.config, "context", None) or N_TOKENS
     return loaded, loaded.tokenizer.prompt(text)[: min(N_TOKENS, limit)], None
 

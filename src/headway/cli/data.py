@@ -10,8 +10,8 @@ from headway.cli.options import Json, print_json
 
 if TYPE_CHECKING:
     from headway.data.sources import DataSource
-    from headway.data.splits import Shares
-    from headway.data.statistics import Summary
+    from headway.data.splits import SplitFractions
+    from headway.data.statistics import DataSummary
     from headway.tokenizers import Tokenizer
 
 NOUNS = {"text": "documents", "pairs": "pairs", "labelled": "texts", "tagged": "sentences", "questions": "questions"}
@@ -61,7 +61,7 @@ def data(
       headway data my.txt --tokenizer my-bpe --prepare
     """
     from headway.data.sources import open_source
-    from headway.data.splits import Shares
+    from headway.data.splits import SplitFractions
 
     for name, value, least in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
         if value is not None and not least <= value < 1 << 62:
@@ -73,7 +73,7 @@ def data(
         raise typer.BadParameter("tokens are made of all the text; leave it out with --prepare", param_hint="--limit")
     if cache is not None and not prepare:
         raise typer.BadParameter("nothing is written without --prepare", param_hint="--cache")
-    shares = Shares(valid, test, split)
+    shares = SplitFractions(valid, test, split)
     opened = open_source(
         source,
         format=format,
@@ -113,7 +113,12 @@ def _tokenizer(name: str, source: "DataSource", limit: int | None) -> "Tokenizer
 
 
 def _prepare(
-    source: "DataSource", tokenizer: "Tokenizer", shares: "Shares", cache: Path | None, workers: int | None, json: bool
+    source: "DataSource",
+    tokenizer: "Tokenizer",
+    shares: "SplitFractions",
+    cache: Path | None,
+    workers: int | None,
+    json: bool,
 ) -> None:
     import time
 
@@ -141,7 +146,7 @@ def _prepare(
     print(f"prepared: {made.path} ({time.monotonic() - started:.1f} s)")
 
 
-def _print(found: "Summary", source: "DataSource", tokenizer: str, vocab_size: int) -> None:
+def _print(found: "DataSummary", source: "DataSource", tokenizer: str, vocab_size: int) -> None:
     noun = NOUNS[found.kind]
     files = f" in {found.files} file{'s' if found.files != 1 else ''}" if found.files else ", built in"
     print(f"source      {found.source}: {found.kind}{files}")

@@ -43,11 +43,11 @@ def demo(
 
     import headway
     from headway.cli.display import TrainingDisplay, say
-    from headway.data import read_part
+    from headway.data import read_split
     from headway.files import free_name
     from headway.models import GPT, NGram
 
-    held_out = list(read_part(recipe.data, "valid"))
+    held_out = list(read_split(recipe.data, "valid"))
     seen: dict[str, Any] = {}
 
     def look_before(model: "Model") -> None:
@@ -67,7 +67,7 @@ def demo(
     score = headway.evaluate(model, held_out)
     trigram = NGram(NGramConfig(vocab_size=tokenizer.vocab_size, order=3))
     trigram.tokenizer = tokenizer
-    trigram.fit(torch.tensor(tokenizer.stream(read_part(recipe.data, "train"))))
+    trigram.fit(torch.tensor(tokenizer.stream(read_split(recipe.data, "train"))))
     counted = headway.evaluate(trigram, held_out, context=model.config.context)
     seen |= {"sample_after": _sample(model), "trigram": counted.bits_per_byte, "gpt": score.bits_per_byte}
     if json:

@@ -64,7 +64,7 @@ class ReadingDisplay(AbstractContextManager["ReadingDisplay"]):
     """Bytes read or encoded: one line that is written over in a terminal, a line now and then elsewhere."""
 
     def __init__(self, stage: str = "reading", total: int | None = None) -> None:
-        self.stage, self.total = stage, total
+        self.sampler, self.total = stage, total
         self.done = 0
         self.started = self.last = time.monotonic()
         self.is_shown = False
@@ -82,7 +82,7 @@ class ReadingDisplay(AbstractContextManager["ReadingDisplay"]):
 
     def add(self, n_bytes: int) -> None:
         self.done += n_bytes
-        self.show(self.stage, self.done, self.total)
+        self.show(self.sampler, self.done, self.total)
 
     def show(self, stage: str, done: int, total: int | None) -> None:
         now = time.monotonic()

@@ -87,7 +87,7 @@ def evaluate(
         raise typer.BadParameter("a model or run, or --hypotheses FILE --references FILE", param_hint="MODEL")
     import headway
     from headway.config import Recipe, load_recipe
-    from headway.data import load_documents, read_part
+    from headway.data import load_documents, read_split
     from headway.models import find_model
     from headway.models.base import LanguageModel
 
@@ -133,7 +133,7 @@ def evaluate(
         documents, what = load_documents(text, format=_format(loaded, plan, text)), text
     else:
         assert isinstance(plan, Recipe)
-        documents = list(read_part(plan.data, part))
+        documents = list(read_split(plan.data, part))
         what, context = name_of_part(plan.data, part), context or plan.eval.context
         if not documents:
             hint = f"{plan.data.path} has no {part} part: set data.{part} when training"
@@ -169,9 +169,9 @@ def _refuse(options: dict[str, object], what: str) -> None:
 
 def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", part: Literal["valid", "test"], json: bool) -> None:
     """A model that learned something else than the next token, on what its run held out."""
-    from headway.training.task import score_on
+    from headway.training.task import evaluate_split
 
-    score = score_on(loaded, plan, part)
+    score = evaluate_split(loaded, plan, part)
     if json:
         print_json(
             {"model": name, "text": name_of_part(plan.data, part), "n_params": loaded.n_params, **score.to_dict()}

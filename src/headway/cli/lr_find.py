@@ -33,11 +33,11 @@ def lr_find(
     from headway.analysis.curves import Curve, as_text, draw
     from headway.cli.display import TrainingDisplay, say
     from headway.config import load_recipe
-    from headway.training.lr_finder import Trial, find_lr
+    from headway.training.lr_finder import LRTrial, find_lr
 
     plan = load_recipe(recipe, [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])])
 
-    def show(step: int, trial: Trial) -> None:
+    def show(step: int, trial: LRTrial) -> None:
         if step % max(1, steps // 20) == 0:
             say(f"step {step:>4} of {steps}  lr {trial.lr:.1e}  loss {trial.smooth:.3f}")
 

@@ -47,9 +47,9 @@ class Translating:
     def of(self, model: Any, sources: Sequence[str]) -> list[str]:
         """Every source must be scored, so one that is too long is cut, and that is said."""
         import headway
-        from headway.generation.source import cut_sources
+        from headway.generation.source import truncated_sources
 
-        if n := len(cut_sources(model, sources)):
+        if n := len(truncated_sources(model, sources)):
             print(f"note: {n:,} of {len(sources):,} texts are longer than the model reads, and cut", file=sys.stderr)
         found = headway.translate(
             model,
@@ -97,7 +97,7 @@ def score_translator(
     """What a model makes of a part of its run's data, or of a file with references."""
     import headway
     from headway.evaluation.metrics import check_lines
-    from headway.training.task import pairs_of, score_on
+    from headway.training.task import evaluate_split, load_pairs
 
     facts: dict[str, Any] = {"model": name, "n_params": model.n_params, "num_beams": how.num_beams}
     if how.channel is not None:
@@ -113,9 +113,9 @@ def score_translator(
             raise typer.BadParameter("of which text? name it: MODEL TEXT --references FILE", param_hint="--references")
         if plan is None:
             raise typer.BadParameter(f"{name} is no run with held-out text: name TEXT and --references")
-        pairs = pairs_of(plan, part)
+        pairs = load_pairs(plan, part)
         sources, references = [pair.source for pair in pairs], [[pair.target for pair in pairs]]
-        facts |= {"text": name_of_part(plan.data, part), **score_on(model, plan, part).to_dict()}
+        facts |= {"text": name_of_part(plan.data, part), **evaluate_split(model, plan, part).to_dict()}
         if how.limit is not None:
             facts["nats_of"] = "the whole part, not the first --limit of it"
     other = None

@@ -83,7 +83,7 @@ def sampling(
     import torch
 
     import headway
-    from headway.analysis.sampling import as_text, draw, passage
+    from headway.analysis.sampling import as_text, draw, trace_samplers
     from headway.generation.sampling_params import make_pipeline
     from headway.sampling import Pipeline
 
@@ -108,7 +108,7 @@ def sampling(
         pipe = make_pipeline(tokenizer, ends, preset, names, **given)
         spell = lambda id: tokenizer.decode([id])  # noqa: E731
     say(pipe)
-    shown = passage(
+    shown = trace_samplers(
         row[0], pipe, spell=spell, top=top, history=history, n_prompt=[len(history[0])], state=pipe.start(1, seed)
     )
     if out is not None:
@@ -124,9 +124,9 @@ def sampling(
 @app.command()
 def attention(
     model: Annotated[str, typer.Argument(help="A model directory or a run.")],
-    text: Annotated[str, typer.Argument(help="The text; of a translator, the source.")],
+    text: Annotated[str, typer.Argument(help="The text; of a require_translator, the source.")],
     target: Annotated[
-        str | None, typer.Argument(help="Of a translator: the translation to look at. Default: its own.")
+        str | None, typer.Argument(help="Of a require_translator: the translation to look at. Default: its own.")
     ] = None,
     side: Annotated[
         str | None,
@@ -150,7 +150,7 @@ def attention(
     """
     import headway
     from headway.analysis.attention import as_text, draw, labels, record
-    from headway.generation.source import begin_id, encode_sources, translator
+    from headway.generation.source import decoder_start_id, encode_sources, require_translator
 
     check_picture(out)
     if target is not None and side == "encoder":
@@ -159,13 +159,13 @@ def attention(
     tokenizer = loaded.tokenizer
     layers, heads = (None if i is None else [i] for i in (layer, head))
     if getattr(loaded, "needs_source", False):
-        translator(loaded)
+        require_translator(loaded)
         if target is None:
             target = headway.translate(loaded, text)[0].text
         (source,) = encode_sources(loaded, tokenizer, [text])
         if not source:
             raise typer.BadParameter("an empty text: there is nothing to look at", param_hint="TEXT")
-        ids = [begin_id(loaded), *tokenizer.encode(target)]
+        ids = [decoder_start_id(loaded), *tokenizer.encode(target)]
         maps = record(loaded, ids, source=source, side=side, layers=layers, heads=heads)
         looks = source if maps[0].side == "encoder" else ids
         seen = ids if maps[0].side == "decoder" else source
@@ -210,22 +210,22 @@ def sensitivity(
       headway show sensitivity runs/demo --text my.txt --distance 8 --json
     """
     import headway
-    from headway.analysis.input_gradients import as_text, draw, reach
+    from headway.analysis.input_gradients import as_text, draw, gradient_reach
     from headway.config import load_recipe
-    from headway.data import load_documents, read_part
+    from headway.data import load_documents, read_split
 
     check_picture(out)
     if text is not None:
         documents = load_documents(str(text))
     elif (Path(models[0]) / "recipe.toml").is_file():
-        documents = list(read_part(load_recipe(Path(models[0])).data, "valid"))
+        documents = list(read_split(load_recipe(Path(models[0])).data, "valid"))
     else:
         raise typer.BadParameter(f"{models[0]} is no run with held-out text: name a file", param_hint="--text")
     found = []
     for name in models:
         loaded: Any = headway.load(name)
         ids = loaded.tokenizer.stream(documents)
-        found.append(reach(loaded, ids, distance=distance, places=places, name=name))
+        found.append(gradient_reach(loaded, ids, distance=distance, places=places, name=name))
     if out is not None:
         draw(found, out)
     if json:

@@ -98,8 +98,8 @@ def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", rows: lis
             print(f"{title}   p {token.steps[0].p:.4f} → {token.steps[-1].p:.4f}")
             print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}")
             for step in token.steps:
-                removed = "" if step.stage == "model" else f"{step.n_removed}"
-                print(f"    {step.stage:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {spelled(step.best)}")
+                removed = "" if step.sampler == "model" else f"{step.n_removed}"
+                print(f"    {step.sampler:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {spelled(step.best)}")
                 if step.removed:
                     print(f"    {'':20} {'':>7} {'':>8} {'':>8}   removed: {spelled(step.removed)}{_more(step)}")
             print(flush=True)

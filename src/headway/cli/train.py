@@ -90,11 +90,11 @@ def train(
 
     from headway.cli.display import TrainingDisplay, clock, say
     from headway.models.serialization import read_json
-    from headway.training.distributed import rank, restarts
-    from headway.training.train import default_place
+    from headway.training.distributed import rank, restart_count
+    from headway.training.train import default_run_dir
     from headway.training.train import train as run_training
 
-    place = out or default_place(Path(recipe).stem, again=restarts() > 0)
+    place = out or default_run_dir(Path(recipe).stem, again=restart_count() > 0)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step
     try:
         with TrainingDisplay() as display:

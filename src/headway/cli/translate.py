@@ -91,11 +91,11 @@ def translate(
     import headway
     from headway.files import finite, write_text
     from headway.generation.alignment import align as align_words
-    from headway.generation.source import translator
+    from headway.generation.source import require_translator
     from headway.generation.translate import translations
     from headway.nn.linear import PackedWeights
 
-    loaded, tokenizer = translator(headway.load(model, device=device, dtype=dtype))
+    loaded, tokenizer = require_translator(headway.load(model, device=device, dtype=dtype))
     reranker = make_channel(
         loaded,
         model,

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from headway.comparison.lineup import Contestant, fitted
+from headway.comparison.lineup import ModelTemplate, scale_to_params
 from headway.comparison.selection import fields_of
 from headway.config import ModelConfig, Recipe, recipe_from_table
 from headway.config.recipe import apply_setting
 from headway.devices import parse_device
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
-from headway.training.task import part_pairs
-from headway.training.throughput import memory_free
+from headway.training.task import iter_pairs
+from headway.training.throughput import free_memory
 
 DEFAULT_PARAMS, DEFAULT_SECONDS = 1_000_000, 60.0
 LEARNING = {"beta2": 0.98, "weight_decay": 0.01, "warmup_steps": 30}  # of contestants that say nothing else
@@ -53,7 +53,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Rules:
+class SharedSettings:
     """What is the same for all who take part."""
 
     plan: Recipe
@@ -63,7 +63,7 @@ class Rules:
     tokenizer: Tokenizer
     place: Path
 
-    def recipe(self, entrant: Contestant | Recipe, general: Sequence[str], special: Sequence[str]) -> Recipe:
+    def recipe(self, entrant: ModelTemplate | Recipe, general: Sequence[str], special: Sequence[str]) -> Recipe:
         """What a contestant is trained by: its own model and rates, and for the rest what all have."""
         is_text, fields = self.kind == "text", fields_of(entrant)
         settings: dict[str, Any] = {"model": {}, "train": {}, "eval": {}}
@@ -71,7 +71,7 @@ class Rules:
             section, _, key = setting.partition("=")[0].strip().partition(".")
             if section in ("train", "eval") or (section == "model" and (key in fields or setting in special)):
                 apply_setting(settings, setting)
-        if isinstance(entrant, Contestant):
+        if isinstance(entrant, ModelTemplate):
             model = self._sized(entrant, settings["model"])
             learning = {**LEARNING, "batch_size": 8 if is_text else 64, **entrant.train}
         else:
@@ -91,18 +91,18 @@ class Rules:
         })  # fmt: skip
         return self._within_budget(recipe)
 
-    def _sized(self, contestant: Contestant, settings: Mapping[str, Any]) -> ModelConfig:
+    def _sized(self, contestant: ModelTemplate, settings: Mapping[str, Any]) -> ModelConfig:
         given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size, **settings}
         if "context" in fields_of(contestant):
             given["context"] = self.window
         wanted = self.budget.params or DEFAULT_PARAMS
-        free = memory_free(parse_device(self.plan.train.device))
+        free = free_memory(parse_device(self.plan.train.device))
         if free is not None and wanted * LEARNED_BYTES > free:
             raise ConfigError(
                 f"{wanted:,} parameters need {wanted * LEARNED_BYTES / 2**30:,.0f} GiB to learn, and "
                 f"{free / 2**30:.0f} are free: ask for fewer with --params"
             )
-        return fitted(contestant, wanted, **given)
+        return scale_to_params(contestant, wanted, **given)
 
     def _within_budget(self, recipe: Recipe) -> Recipe:
         config, tokens = recipe.train, self.budget.tokens
@@ -116,7 +116,7 @@ class Rules:
         config = recipe.train
         if self.kind == "text":
             return config.batch_size * (config.window or self.window)
-        some = list(islice(part_pairs(recipe, "train"), 1000))
+        some = list(islice(iter_pairs(recipe, "train"), 1000))
         sources, targets = (
             self.tokenizer.encode_batch([getattr(pair, side) for pair in some]) for side in ("source", "target")
         )

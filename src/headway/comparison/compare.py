@@ -15,18 +15,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from headway.comparison.budget import Budget, Rules
-from headway.comparison.lineup import PAIRS, TEXT, Contestant
+from headway.comparison.budget import Budget, SharedSettings
+from headway.comparison.lineup import PAIRS, TEXT, ModelTemplate
 from headway.comparison.manifest import check_recipes, check_same, digest, write_plan
-from headway.comparison.scoring import Judge, Length, PairsJudge, TextJudge
+from headway.comparison.scoring import Evaluator, LengthBucket, PairsEvaluator, TextEvaluator
 from headway.comparison.selection import (
-    Entrant,
-    check_entrant,
+    Candidate,
+    check_candidate,
     check_settings,
-    find_entrants,
+    context_for,
+    find_candidates,
     is_done,
     split_doubt,
-    window_for,
 )
 from headway.config import (
     DataConfig,
@@ -39,14 +39,14 @@ from headway.config import (
 from headway.config.recipe import apply_setting
 from headway.costs import flops_per_token
 from headway.data.readers import format_of
-from headway.data.splits import located, read_part, sources_of
+from headway.data.splits import read_split, sources_of, with_absolute_paths
 from headway.data.synthetic_tasks import is_task
 from headway.errors import CheckpointError, ConfigError
 from headway.files import finite, free_name, write_text
 from headway.models import load
 from headway.runs import Run
 from headway.tokenizers import Tokenizer
-from headway.training.task import OnMessage, part_pairs, prepare_tokenizer
+from headway.training.task import OnMessage, iter_pairs, prepare_tokenizer
 from headway.training.train import train
 from headway.training.trainer import Progress
 
@@ -60,7 +60,7 @@ OnModelStep = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """Somewhere along the way of learning."""
 
     tokens: float
@@ -83,8 +83,8 @@ class ModelResult:
     flops: float  # of its training; counting multiplies nothing
     seconds: float
     scores: dict[str, float]  # bits_per_byte, perplexity; or exact_match, bleu, nats_per_target
-    curve: list[Point] = field(default_factory=list)
-    by_length: list[Length] = field(default_factory=list)
+    curve: list[CurvePoint] = field(default_factory=list)
+    by_length: list[LengthBucket] = field(default_factory=list)
     sample: str = ""
 
 
@@ -137,12 +137,12 @@ def compare(
     general, special = _settings(settings)
     plan = _plan(data, general)
     kind = _kind(plan.data)
-    entrants = find_entrants(names, TEXT if kind == "text" else PAIRS)
+    entrants = find_candidates(names, TEXT if kind == "text" else PAIRS)
     for name, entrant in entrants.items():
-        check_entrant(name, entrant, kind)
+        check_candidate(name, entrant, kind)
     check_settings(general, special, entrants)
-    window, budget = window_for(context, kind, entrants), Budget(params, tokens, seconds)
-    judge = _judge(plan, kind, window, longer, limit, num_beams)
+    window, budget = context_for(context, kind, entrants), Budget(params, tokens, seconds)
+    judge = _evaluator(plan, kind, window, longer, limit, num_beams)
     place = Path(out) if out is not None else free_name(Path("runs") / "compare")
     if place.exists() and any(place.iterdir()) and not resume:
         raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
@@ -152,7 +152,7 @@ def compare(
     check_same(place, asked, done)
     tokenizer = _tokenizer(plan, kind, place, is_asked=any(setting.startswith("tokenizer.") for setting in general))
     say(f"tokenizer   {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
-    rules = Rules(plan, kind, window, budget, tokenizer, place)
+    rules = SharedSettings(plan, kind, window, budget, tokenizer, place)
     recipes = {
         name: rules.recipe(entrant, general, special.get(name, []))
         for name, entrant in entrants.items()
@@ -170,7 +170,7 @@ def compare(
     for name, entrant in entrants.items():
         say(f"scoring     {name}")
         run = entrant if isinstance(entrant, Path) else place / name
-        rows.append(_row(name, run, entrant, judge, tokenizer, prompt, sample_tokens))
+        rows.append(_model_result(name, run, entrant, judge, tokenizer, prompt, sample_tokens))
     found = Comparison(
         data=data,
         kind=kind,
@@ -230,7 +230,7 @@ def _plan(data: str, settings: Sequence[str]) -> Recipe:
     found = plan.data
     if format_of(found.path) in ("csv", "tsv") and found.pairs is found.text is found.label is None:
         found = found.replace(pairs="1,2")  # what else would they be
-    return plan.replace(data=located(found))
+    return plan.replace(data=with_absolute_paths(found))
 
 
 def _kind(data: DataConfig) -> str:
@@ -240,12 +240,12 @@ def _kind(data: DataConfig) -> str:
     return kinds.pop()
 
 
-def _judge(plan: Recipe, kind: str, window: int, longer: str | None, limit: int, num_beams: int) -> Judge:
+def _evaluator(plan: Recipe, kind: str, window: int, longer: str | None, limit: int, num_beams: int) -> Evaluator:
     if kind == "pairs":
-        return PairsJudge(plan, longer=longer, limit=limit, num_beams=num_beams)
+        return PairsEvaluator(plan, longer=longer, limit=limit, num_beams=num_beams)
     if longer is not None:
         raise ConfigError(f"longer={longer!r}: longer sentences are asked of pairs, and {plan.data.path} is text")
-    return TextJudge(plan, window)
+    return TextEvaluator(plan, window)
 
 
 def _tokenizer(plan: Recipe, kind: str, place: Path, *, is_asked: bool) -> Tokenizer:
@@ -258,15 +258,15 @@ def _tokenizer(plan: Recipe, kind: str, place: Path, *, is_asked: bool) -> Token
 
 def _texts(plan: Recipe, kind: str, part: Literal["train", "valid", "test"]) -> Iterator[str]:
     if kind == "text":
-        return iter(read_part(plan.data, part))
-    return chain.from_iterable((pair.source, pair.target) for pair in part_pairs(plan, part))
+        return iter(read_split(plan.data, part))
+    return chain.from_iterable((pair.source, pair.target) for pair in iter_pairs(plan, part))
 
 
 # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _row(
-    name: str, run: Path, entrant: Entrant, judge: Judge, tokenizer: Tokenizer, prompt: str, n_tokens: int
+def _model_result(
+    name: str, run: Path, entrant: Candidate, judge: Evaluator, tokenizer: Tokenizer, prompt: str, n_tokens: int
 ) -> ModelResult:
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
     begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
@@ -279,8 +279,8 @@ def _row(
             score = record.get("bits_per_byte", record.get("nats_per_target"))
             if "event" not in record and score is not None and steps:
                 seen = learned * record["step"] / steps
-                points.append(Point(seen, seen * per_token, record["seconds"], score))
-    known = entrant if isinstance(entrant, Contestant) else None
+                points.append(CurvePoint(seen, seen * per_token, record["seconds"], score))
+    known = entrant if isinstance(entrant, ModelTemplate) else None
     scores, by_length = judge.score(model, tokenizer)
     return ModelResult(
         name=name,

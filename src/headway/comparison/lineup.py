@@ -1,8 +1,7 @@
 """Who is compared: the models of the lectures in the order of their years, each at a size one asks for.
 
-A contestant is a recipe's `[model]` and `[train]` with one number open, its width; `fitted` finds the width that gives
-so many parameters. What is learned from, in which tokens and for how long is the contest's (contest.py), and the same
-for all.
+A template is a recipe's `[model]` and `[train]` with one open number, the width; `scale_to_params` finds the width that
+gives the parameter count asked for. Data, tokenizer and budget are shared by all models of a comparison (budget.py).
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ WIDEST = 16_384
 
 
 @dataclass(frozen=True)
-class Contestant:
+class ModelTemplate:
     year: int
     title: str
     model: Callable[[int], dict[str, Any]]  # of a width
@@ -42,36 +41,36 @@ _SHORT = {"window": 48}  # tokens that learning goes back through: more steps, w
 _MUON = {"optimizer": "muon", "lr": 4e-3}  # in half a minute 0.3 bits per byte better than AdamW
 
 # What language models were made of. Rates are the best of a few, for a million parameters and a minute of two cores.
-TEXT: dict[str, Contestant] = {
-    "ngram": Contestant(
+TEXT: dict[str, ModelTemplate] = {
+    "ngram": ModelTemplate(
         1998, "5-grams, modified Kneser-Ney (Chen & Goodman)", lambda width: {"family": "ngram", "order": 5}
     ),
-    "nplm": Contestant(
+    "nplm": ModelTemplate(
         2003,
         "a window of words into a tanh layer (Bengio et al.)",
         lambda width: {"family": "nplm", "order": 8, "d_model": width, "d_hidden": 4 * width},
         {"lr": 4e-3},
     ),
-    "rnn": Contestant(
+    "rnn": ModelTemplate(
         2010,
         "an Elman network (Mikolov et al.)",
         lambda width: {"family": "rnn", "d_model": width, "tie_embeddings": True},
         {"lr": 4e-3, **_SHORT},
     ),
-    "lstm": Contestant(
+    "lstm": ModelTemplate(
         2012,
         "a layer of LSTM (Sundermeyer et al.)",
         lambda width: {"family": "lstm", "n_layers": 1, "d_model": width, "tie_embeddings": True, "dropout": 0.0},
         {"lr": 1e-2, **_SHORT},
     ),
-    "gru": Contestant(
+    "gru": ModelTemplate(
         2014,
         "a layer of gated units (Cho et al.)",
         lambda width: {"family": "rnn", "cell": "gru", "d_model": width, "tie_embeddings": True},
         {"lr": 8e-3, **_SHORT},
     ),
-    "gpt": Contestant(2018, "four blocks, as GPT-2 has them (Radford et al.)", _gpt, _MUON),
-    "llama": Contestant(
+    "gpt": ModelTemplate(2018, "four blocks, as GPT-2 has them (Radford et al.)", _gpt, _MUON),
+    "llama": ModelTemplate(
         2023,
         "the same with rotary positions, RMS norms, SwiGLU (Touvron et al.)",
         lambda width: _gpt(width, positions="rotary", norm="rms", feed_forward="swiglu", bias=False),
@@ -79,8 +78,8 @@ TEXT: dict[str, Contestant] = {
     ),
 }
 
-PAIRS: dict[str, Contestant] = {
-    "seq2seq": Contestant(
+PAIRS: dict[str, ModelTemplate] = {
+    "seq2seq": ModelTemplate(
         2014,
         "two layers of LSTM read, two write (Sutskever et al.)",
         lambda width: {
@@ -91,13 +90,13 @@ PAIRS: dict[str, Contestant] = {
         },
         {"lr": 5e-3},
     ),
-    "bahdanau": Contestant(
+    "bahdanau": ModelTemplate(
         2015,
         "the decoder looks back (Bahdanau et al.)",
         lambda width: {"family": "bahdanau", "d_model": width, "d_hidden": 2 * width, "tie_embeddings": True},
         {"lr": 5e-3},
     ),
-    "transformer": Contestant(
+    "transformer": ModelTemplate(
         2017,
         "attention alone (Vaswani et al.)",
         lambda width: {
@@ -113,7 +112,7 @@ PAIRS: dict[str, Contestant] = {
 }
 
 
-def fitted(contestant: Contestant, n_params: int, **given: Any) -> ModelConfig:
+def scale_to_params(contestant: ModelTemplate, n_params: int, **given: Any) -> ModelConfig:
     """The config whose parameters are nearest to so many; `given`: what is settled, such as the vocabulary's size."""
 
     def config(width: int) -> ModelConfig:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.analysis.comparison_plots import Line, draw_compute, draw_lengths
+from headway.analysis.comparison_plots import PlotLine, draw_compute, draw_lengths
 from headway.comparison.compare import Comparison, ModelResult
 
 TITLES = {"bits_per_byte": "bits per byte", "perplexity": "perplexity", "exact_match": "exact match", "bleu": "BLEU"}
@@ -37,7 +37,7 @@ def draw(found: Comparison, file: str | Path) -> Path:
     """Bits per byte against the operations of training; of pairs, what is right against the length of the source."""
     if found.kind == "text":
         lines = [
-            Line(
+            PlotLine(
                 _named(row),
                 [point.flops for point in row.curve] or [row.flops] * bool(row.flops),
                 [point.score for point in row.curve] or [row.scores["bits_per_byte"]],
@@ -46,7 +46,7 @@ def draw(found: Comparison, file: str | Path) -> Path:
         ]
         return draw_compute(lines, file, ylabel="bits per byte of held-out text")
     lines = [
-        Line(
+        PlotLine(
             _named(row),
             [(some.least + some.most) / 2 for some in row.by_length],
             [getattr(some, found.metric) * (100 if found.metric == "exact_match" else 1) for some in row.by_length],

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from headway.config import Recipe
 from headway.data.sources import open_pairs
-from headway.data.splits import read_part, sources_of
+from headway.data.splits import read_split, sources_of
 from headway.data.synthetic_tasks import exact_match, is_task
 from headway.errors import DataError
 from headway.evaluation import metrics
@@ -19,7 +19,7 @@ from headway.generation.translate import translate
 from headway.models import Model
 from headway.models.base import language_model
 from headway.tokenizers import Tokenizer
-from headway.training.task import part_pairs
+from headway.training.task import iter_pairs
 
 FEW = 10  # sentences of a length below which a score says nothing
 MOST_LENGTHS = 10
@@ -27,7 +27,7 @@ PROMPT_WORDS = 5
 
 
 @dataclass(frozen=True)
-class Length:
+class LengthBucket:
     """Sentences of like length: sources of `least` to `most` tokens."""
 
     least: int
@@ -37,36 +37,36 @@ class Length:
     bleu: float | None = None  # None: of a task with one right answer
 
 
-class Judge(Protocol):
+class Evaluator(Protocol):
     part: Literal["valid", "test"]
     size: str
     metric: str
     prompt: str
 
-    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Length]]: ...
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]: ...
 
     def sample(self, model: Model, prompt: str, n_tokens: int) -> str: ...
 
     def longest_learned(self, tokenizer: Tokenizer) -> int | None: ...
 
 
-def held_out_part(recipe: Recipe) -> Literal["valid", "test"]:
+def evaluation_split(recipe: Recipe) -> Literal["valid", "test"]:
     """The part that nothing was chosen by, where there is one."""
     return "test" if recipe.data.test or recipe.data.test_path else "valid"
 
 
-class TextJudge:
+class TextEvaluator:
     metric = "bits_per_byte"
 
     def __init__(self, plan: Recipe, window: int):
-        self.part, self.window = held_out_part(plan), window
-        self.documents = list(read_part(plan.data, self.part))
+        self.part, self.window = evaluation_split(plan), window
+        self.documents = list(read_split(plan.data, self.part))
         if not self.documents:
             raise DataError(f"{plan.data.path}: nothing is held out; raise data.valid={plan.data.valid}")
         self.size = f"{sum(len(text.encode()) for text in self.documents):,} bytes"
         self.prompt = " ".join(self.documents[0].split()[:PROMPT_WORDS])
 
-    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Length]]:
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
         found = evaluate(model, self.documents, context=self.window)
         return {"bits_per_byte": found.bits_per_byte, "perplexity": found.perplexity}, []
 
@@ -85,18 +85,18 @@ class TextJudge:
         return None
 
 
-class PairsJudge:
+class PairsEvaluator:
     prompt = ""
 
     def __init__(self, plan: Recipe, *, longer: str | None, limit: int, num_beams: int):
-        self.plan, self.part, self.num_beams = plan, held_out_part(plan), num_beams
-        pairs = list(part_pairs(plan, self.part))[:limit]
+        self.plan, self.part, self.num_beams = plan, evaluation_split(plan), num_beams
+        pairs = list(iter_pairs(plan, self.part))[:limit]
         if not pairs:
             raise DataError(f"{plan.data.path}: nothing is held out; raise data.valid={plan.data.valid}")
         self.size = f"{len(pairs):,} pairs"
         self.n_ordinary = len(pairs)
         if longer is not None:
-            learned = {pair.source for pair in part_pairs(plan, "train")}
+            learned = {pair.source for pair in iter_pairs(plan, "train")}
             pairs += list(islice((p for p in open_pairs(longer, plan.data.pairs) if p.source not in learned), limit))
         self.pairs = pairs
         self.is_exact = all(is_task(source.name) for source, _ in sources_of(plan.data).values())
@@ -105,9 +105,9 @@ class PairsJudge:
             metrics.check_installed()
 
     def longest_learned(self, tokenizer: Tokenizer) -> int:
-        return max(len(tokenizer.encode(pair.source)) for pair in part_pairs(self.plan, "train"))
+        return max(len(tokenizer.encode(pair.source)) for pair in iter_pairs(self.plan, "train"))
 
-    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Length]]:
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
         """Of the held-out part as a whole; and, longer sentences too, of those of each length in this tokenizer's
         tokens, whichever the model's own are."""
         assert model.tokenizer is not None
@@ -124,7 +124,7 @@ class PairsJudge:
             rows = [i for i, length in enumerate(lengths) if least <= length <= most_tokens]
             if len(rows) >= FEW:
                 of_these = self._scores([written[i] for i in rows], [targets[i] for i in rows])
-                by_length.append(Length(least, most_tokens, len(rows), **of_these))
+                by_length.append(LengthBucket(least, most_tokens, len(rows), **of_these))
         return scores, by_length
 
     def _scores(self, written: Sequence[str], targets: Sequence[str]) -> dict[str, float]:

@@ -4,22 +4,22 @@ out before anyone is trained."""
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headway.comparison.lineup import PAIRS, TEXT, Contestant
+from headway.comparison.lineup import PAIRS, TEXT, ModelTemplate
 from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
 from headway.errors import ConfigError, DataError, suggest
 from headway.runs import Run
-from headway.training.task import objective_of
+from headway.training.task import resolve_objective
 
 CONTEXTS = {"text": 128, "pairs": 512}
 
-Entrant = Contestant | Recipe | Path
+Candidate = ModelTemplate | Recipe | Path
 
 
-def find_entrants(names: Sequence[str], timeline: Mapping[str, Contestant]) -> dict[str, Entrant]:
+def find_candidates(names: Sequence[str], timeline: Mapping[str, ModelTemplate]) -> dict[str, Candidate]:
     names = list(names) or list(timeline)
-    found: dict[str, Entrant] = {}
+    found: dict[str, Candidate] = {}
     for name in names:
-        entrant = _entrant(name, timeline)
+        entrant = _candidate(name, timeline)
         short = str(Path(name)) if isinstance(entrant, Path) and _is_taken(name, names) else _folder(name)
         if short in found:
             raise ConfigError(
@@ -37,11 +37,11 @@ def _folder(name: str) -> str:
     return Path(name).stem if name.endswith(".toml") else Path(name).name
 
 
-def _entrant(name: str, timeline: Mapping[str, Contestant]) -> Entrant:
+def _candidate(name: str, timeline: Mapping[str, ModelTemplate]) -> Candidate:
     """A contestant by name, a run that was trained before, or a recipe."""
     if name in timeline:
         return timeline[name]
-    if (Path(name) / "recipe.toml").is_file() and Run(name).steps():
+    if (Path(name) / "recipe.toml").is_file() and Run(name).checkpoint_steps():
         return Path(name)
     if name in TEXT or name in PAIRS:
         mine, this = ("pairs", "text") if timeline is TEXT else ("text", "pairs")
@@ -59,11 +59,11 @@ def recipe_of(entrant: Recipe | Path) -> Recipe:
     return load_recipe(entrant) if isinstance(entrant, Path) else entrant
 
 
-def check_entrant(name: str, entrant: Entrant, kind: str) -> None:
+def check_candidate(name: str, entrant: Candidate, kind: str) -> None:
     """Say before anyone is trained that someone cannot take part."""
-    if isinstance(entrant, Contestant):
+    if isinstance(entrant, ModelTemplate):
         return
-    objective = objective_of(recipe_of(entrant))
+    objective = resolve_objective(recipe_of(entrant))
     if objective != {"text": "causal", "pairs": "pairs"}[kind]:
         raise ConfigError(f"{name} learns {objective!r}, which is not what is asked of {kind}: leave it out")
     if isinstance(entrant, Path) and not is_done(entrant):
@@ -87,7 +87,7 @@ def is_done(run: Path) -> bool:
 
 
 def check_settings(
-    general: Sequence[str], special: Mapping[str, Sequence[str]], entrants: Mapping[str, Entrant]
+    general: Sequence[str], special: Mapping[str, Sequence[str]], entrants: Mapping[str, Candidate]
 ) -> None:
     """A setting that would change nothing, or that would be unfair, is refused."""
     instead = {"data.path": "--data", "train.steps": "--tokens", "train.max_seconds": "--seconds"}
@@ -110,16 +110,16 @@ def check_settings(
                 raise ConfigError(f"{name}:{setting}: data and tokenizer are the same for all; of one: model., train.")
 
 
-def fields_of(entrant: Contestant | Recipe) -> tuple[str, ...]:
-    kind = FAMILIES[entrant.family] if isinstance(entrant, Contestant) else type(entrant.model)
+def fields_of(entrant: ModelTemplate | Recipe) -> tuple[str, ...]:
+    kind = FAMILIES[entrant.family] if isinstance(entrant, ModelTemplate) else type(entrant.model)
     return kind.__struct_fields__
 
 
-def window_for(asked: int | None, kind: str, entrants: Mapping[str, Entrant]) -> int:
+def context_for(asked: int | None, kind: str, entrants: Mapping[str, Candidate]) -> int:
     """Tokens that all are scored in windows of: no more than any was made for."""
     window = asked or CONTEXTS[kind]
     for name, entrant in entrants.items():
-        own = None if isinstance(entrant, Contestant) else getattr(recipe_of(entrant).model, "context", None)
+        own = None if isinstance(entrant, ModelTemplate) else getattr(recipe_of(entrant).model, "context", None)
         if own is not None and own < window and kind == "text":
             if asked is not None:
                 raise ConfigError(f"{name} has a context of {own}, and windows are of {asked}: --context {own}")

@@ -15,16 +15,16 @@ _PUBLIC = {
         "builtin": "CORPORA",
         "records": "Answer Labelled Pair Question Record Tagged",
         "sources": "DataSource locate open_source",
-        "splits": "Shares Split load_documents read_part split split_records",
-        "token_shards": "Prepared TokenArray cache_folder open_prepared prepare prepare_recipe",
+        "splits": "SplitFractions Split load_documents read_split split split_records",
+        "token_shards": "PreparedCorpus TokenArray cache_folder open_prepared prepare prepare_recipe",
         "synthetic_tasks": "TASKS exact_match pairs",
-        "sampler": "LengthOrder Order",
-        "loader": "IGNORE Batches CausalBatch Draw prefetch",
-        "datasets.causal": "Mix Packed Windows consecutive_windows",
-        "datasets.mlm": "MaskedBatch MaskedWindows hide_tokens",
-        "datasets.seq2seq": "PairBatch TextPairs",
-        "datasets.labeled": "LabelBatch LabelledTexts SpanBatch Spans TagBatch TaggedWords",
-        "statistics": "Summary summarize",
+        "sampler": "TokenBudgetBatchSampler BatchSampler",
+        "loader": "IGNORE BatchLoader CausalBatch RngKey prefetch",
+        "datasets.causal": "MixtureDataset PackedDataset CausalDataset consecutive_windows",
+        "datasets.mlm": "MLMBatch MLMDataset mask_tokens",
+        "datasets.seq2seq": "Seq2SeqBatch Seq2SeqDataset",
+        "datasets.labeled": "LabelBatch ClassificationDataset SpanBatch SpanDataset TagBatch TaggingDataset",
+        "statistics": "DataSummary summarize",
     }.items()
     for name in names.split()
 }
@@ -32,18 +32,32 @@ __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from headway.data.builtin import CORPORA
-    from headway.data.datasets.causal import Mix, Packed, Windows, consecutive_windows
-    from headway.data.datasets.labeled import LabelBatch, LabelledTexts, SpanBatch, Spans, TagBatch, TaggedWords
-    from headway.data.datasets.mlm import MaskedBatch, MaskedWindows, hide_tokens
-    from headway.data.datasets.seq2seq import PairBatch, TextPairs
-    from headway.data.loader import IGNORE, Batches, CausalBatch, Draw, prefetch
+    from headway.data.datasets.causal import CausalDataset, MixtureDataset, PackedDataset, consecutive_windows
+    from headway.data.datasets.labeled import (
+        ClassificationDataset,
+        LabelBatch,
+        SpanBatch,
+        SpanDataset,
+        TagBatch,
+        TaggingDataset,
+    )
+    from headway.data.datasets.mlm import MLMBatch, MLMDataset, mask_tokens
+    from headway.data.datasets.seq2seq import Seq2SeqBatch, Seq2SeqDataset
+    from headway.data.loader import IGNORE, BatchLoader, CausalBatch, RngKey, prefetch
     from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
-    from headway.data.sampler import LengthOrder, Order
+    from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
     from headway.data.sources import DataSource, locate, open_source
-    from headway.data.splits import Shares, Split, load_documents, read_part, split, split_records
-    from headway.data.statistics import Summary, summarize
+    from headway.data.splits import Split, SplitFractions, load_documents, read_split, split, split_records
+    from headway.data.statistics import DataSummary, summarize
     from headway.data.synthetic_tasks import TASKS, exact_match, pairs
-    from headway.data.token_shards import Prepared, TokenArray, cache_folder, open_prepared, prepare, prepare_recipe
+    from headway.data.token_shards import (
+        PreparedCorpus,
+        TokenArray,
+        cache_folder,
+        open_prepared,
+        prepare,
+        prepare_recipe,
+    )
 
 
 def __getattr__(name: str) -> object:

@@ -15,13 +15,13 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_ch
 import torch
 from torch import Tensor
 
-from headway.data.sampler import Indices, LengthOrder, Order
+from headway.data.sampler import BatchSampler, Indices, TokenBudgetBatchSampler
 from headway.errors import ConfigError, InputError
 
 IGNORE = -100  # what torch.nn.functional.cross_entropy leaves out
 
 
-class Draw(NamedTuple):
+class RngKey(NamedTuple):
     """What chance depends on, beside the example itself."""
 
     seed: int
@@ -85,59 +85,59 @@ def count_targets(targets: Tensor) -> int:
 B_co = TypeVar("B_co", bound=Batch, covariant=True)
 
 
-class Examples(Protocol[B_co]):
+class IndexedDataset(Protocol[B_co]):
     """A collection whose examples are known by number."""
 
     def __len__(self) -> int: ...
 
-    def collate(self, indices: Indices, draw: Draw) -> B_co: ...
+    def collate(self, indices: Indices, draw: RngKey) -> B_co: ...
 
 
-class Batches(Generic[B_co]):
+class BatchLoader(Generic[B_co]):
     """The batches of one rank, by epoch and step."""
 
     def __init__(
         self,
-        examples: Examples[B_co],
+        examples: IndexedDataset[B_co],
         batch_size: int | None = None,
         *,
-        order: Order | LengthOrder | None = None,
+        sampler: BatchSampler | TokenBudgetBatchSampler | None = None,
         seed: int = 0,
         shuffle: bool = True,
         rank: int = 0,
         world: int = 1,
     ):
-        if (batch_size is None) == (order is None):
-            raise ConfigError("give a batch_size, or an order that has one")
+        if (batch_size is None) == (sampler is None):
+            raise ConfigError("give a batch_size or a sampler")
         if not 0 <= rank < world:
             raise ConfigError(f"rank {rank} is outside a world of {world}: ranks go from 0 to {world - 1}")
-        self.examples = examples
-        self.order: Order | LengthOrder
-        if order is not None:
-            self.order = order
+        self.dataset = examples
+        self.sampler: BatchSampler | TokenBudgetBatchSampler
+        if sampler is not None:
+            self.sampler = sampler
         else:
             assert batch_size is not None
-            self.order = Order(len(examples), batch_size, seed, shuffle)
+            self.sampler = BatchSampler(len(examples), batch_size, seed, shuffle)
         self.rank, self.world = rank, world
 
     def steps(self, epoch: int = 0) -> int:
         """Batches in an epoch."""
-        return self.order.steps(epoch)
+        return self.sampler.steps(epoch)
 
     def indices(self, epoch: int, step: int) -> Indices:
-        return self.order.indices(epoch, step, self.rank, self.world)
+        return self.sampler.indices(epoch, step, self.rank, self.world)
 
     def at(self, epoch: int, step: int) -> B_co:
         """The batch at this place; this rank's rows of it."""
-        return self.examples.collate(self.indices(epoch, step), Draw(self.order.seed, epoch))
+        return self.dataset.collate(self.indices(epoch, step), RngKey(self.sampler.seed, epoch))
 
     def place(self, step: int) -> tuple[int, int]:
         """Epoch and step in it, of a step counted from the beginning of training."""
         if step < 0:
             raise InputError(f"step {step}: steps are counted from 0")
         epoch = 0
-        if isinstance(self.order, Order):
-            return divmod(step, self.order.steps())
+        if isinstance(self.sampler, BatchSampler):
+            return divmod(step, self.sampler.steps())
         while step >= self.steps(epoch):  # epochs may differ in length
             step -= self.steps(epoch)
             epoch += 1

@@ -21,7 +21,7 @@ def room_for(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int,
     return room, tokenizer.frame([-1])[0].index(-1)
 
 
-class Ragged:
+class RaggedArray:
     def __init__(self, rows: Iterable[Sequence[int]]):
         pieces = [np.asarray(row, dtype=np.int32) for row in rows]
         self.values = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int32)

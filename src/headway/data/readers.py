@@ -43,7 +43,7 @@ ENDINGS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How files are to be read."""
 
     format: str = "auto"
@@ -86,7 +86,7 @@ def format_of(file: str | Path) -> str:
     return ENDINGS[max(fitting, key=len)] if fitting else "text"
 
 
-def kind_of(format: str, how: Reading) -> Kind:
+def kind_of(format: str, how: ReadOptions) -> Kind:
     """What kind of records a file of this format gives."""
     if how.separator is not None and format != "text":
         raise ConfigError(f"separator={how.separator!r} is for text files; {format} files have records of their own")
@@ -101,7 +101,7 @@ def kind_of(format: str, how: Reading) -> Kind:
     return "pairs" if how.pairs else "labelled" if how.label else "text"
 
 
-def read(file: Path, format: str, how: Reading) -> Iterator[Record]:
+def read(file: Path, format: str, how: ReadOptions) -> Iterator[Record]:
     with readable(str(file)):
         yield from READERS[format](file, how)
 
@@ -175,7 +175,7 @@ def skip_mark(opened: BufferedIOBase) -> int:
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_documents(file: Path, how: Reading) -> Iterator[str]:
+def read_documents(file: Path, how: ReadOptions) -> Iterator[str]:
     """A file is a document; or what stands between separators is; a large file is cut at line ends."""
     with open_bytes(file) as opened:
         begin = skip_mark(opened)
@@ -186,7 +186,7 @@ def read_documents(file: Path, how: Reading) -> Iterator[str]:
                 yield text
 
 
-def read_lines(file: Path, how: Reading) -> Iterator[str]:
+def read_lines(file: Path, how: ReadOptions) -> Iterator[str]:
     """Every line is a document, such as a sentence; an empty one too."""
     with open_bytes(file) as opened:
         offset = skip_mark(opened)
@@ -240,7 +240,7 @@ def _character_end(data: bytes, place: int) -> int:
 TableRow = tuple[str, dict[str, Any] | list[str]]  # where it is, such as "line 3", and what it holds
 
 
-def read_table(rows: Iterable[TableRow], file: Path, how: Reading) -> Iterator[Record]:
+def read_table(rows: Iterable[TableRow], file: Path, how: ReadOptions) -> Iterator[Record]:
     """Rows as records: a pair of columns, a text with a label, or a text."""
     rows = iter(rows)
     first = next(rows, None)
@@ -285,7 +285,7 @@ def read_table(rows: Iterable[TableRow], file: Path, how: Reading) -> Iterator[R
         yield Pair(*values) if how.pairs else Labelled(*values) if how.label else values[0]
 
 
-def _header(first: TableRow, rows: Iterator[TableRow], how: Reading) -> tuple[list[str], Iterator[TableRow]]:
+def _header(first: TableRow, rows: Iterator[TableRow], how: ReadOptions) -> tuple[list[str], Iterator[TableRow]]:
     """The names of the columns, where the first row of a table holds them: numbers ask for a table without any."""
     cells = first[1]
     assert isinstance(cells, list)
@@ -295,7 +295,7 @@ def _header(first: TableRow, rows: Iterator[TableRow], how: Reading) -> tuple[li
     return [cell.strip() for cell in cells], rows
 
 
-def _text_column(header: list[str], file: Path, how: Reading, *, has_names: bool) -> str:
+def _text_column(header: list[str], file: Path, how: ReadOptions, *, has_names: bool) -> str:
     for name in TEXT_COLUMNS:
         if name in header:
             return name
@@ -308,7 +308,7 @@ def _text_column(header: list[str], file: Path, how: Reading, *, has_names: bool
     )
 
 
-def read_jsonl(file: Path, how: Reading) -> Iterator[Record]:
+def read_jsonl(file: Path, how: ReadOptions) -> Iterator[Record]:
     def rows() -> Iterator[TableRow]:
         for number, line in enumerate(lines(file, how.errors), start=1):
             if not line.strip():
@@ -324,7 +324,7 @@ def read_jsonl(file: Path, how: Reading) -> Iterator[Record]:
     return read_table(rows(), file, how)
 
 
-def read_csv(file: Path, how: Reading) -> Iterator[Record]:
+def read_csv(file: Path, how: ReadOptions) -> Iterator[Record]:
     def rows() -> Iterator[TableRow]:
         csv.field_size_limit(1 << 30)
         rest = lines(file, how.errors)
@@ -345,7 +345,7 @@ def read_csv(file: Path, how: Reading) -> Iterator[Record]:
     return read_table(rows(), file, how)
 
 
-def _delimiter(header: str, how: Reading) -> str:
+def _delimiter(header: str, how: ReadOptions) -> str:
     """A comma; or a semicolon, as spreadsheets write in half of Europe, where that gives the columns asked for."""
     asked = set(how.pair_columns() if how.pairs else filter(None, (how.text, how.label)))
     names = {cell.strip() for row in csv.reader([header], delimiter=";") for cell in row}
@@ -353,13 +353,13 @@ def _delimiter(header: str, how: Reading) -> str:
     return ";" if found and len(names) > 1 else ","
 
 
-def read_tsv(file: Path, how: Reading) -> Iterator[Record]:
+def read_tsv(file: Path, how: ReadOptions) -> Iterator[Record]:
     """Tabs between columns, nothing quoted."""
     numbered = enumerate(lines(file, how.errors), start=1)
     return read_table(((f"line {n}", line.split("\t")) for n, line in numbered if line), file, how)
 
 
-def read_parquet(file: Path, how: Reading) -> Iterator[Record]:
+def read_parquet(file: Path, how: ReadOptions) -> Iterator[Record]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -386,7 +386,7 @@ def read_parquet(file: Path, how: Reading) -> Iterator[Record]:
 # ── tags and questions ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_conll(file: Path, how: Reading) -> Iterator[Record]:
+def read_conll(file: Path, how: ReadOptions) -> Iterator[Record]:
     """Token-tag files: a word a line with its tag in the last column, an empty line between sentences."""
     words: list[str] = []
     tags: list[str] = []
@@ -438,7 +438,7 @@ def check_tags(tags: list[str], scheme: str, where: str = "tag ", begin: int = 1
     return found
 
 
-def read_squad(file: Path, how: Reading) -> Iterator[Record]:
+def read_squad(file: Path, how: ReadOptions) -> Iterator[Record]:
     """Question answering as SQuAD writes it: articles, paragraphs, questions, answers with their place."""
     try:
         document = msgspec.json.decode(read_text(file, how.errors))
@@ -463,7 +463,7 @@ def read_squad(file: Path, how: Reading) -> Iterator[Record]:
         ) from None
 
 
-def read_misspellings(file: Path, how: Reading) -> Iterator[Record]:
+def read_misspellings(file: Path, how: ReadOptions) -> Iterator[Record]:
     """Lists as Peter Norvig's: "right: wrong, wrong*3", a word a line and how it was misspelt, how often after the
     star. Each way is one pair from wrong to right."""
     for number, line in enumerate(lines(file, how.errors), start=1):
@@ -477,7 +477,7 @@ def read_misspellings(file: Path, how: Reading) -> Iterator[Record]:
                 yield Pair(wrong, right.strip())
 
 
-READERS: dict[str, Callable[[Path, Reading], Iterator[Record]]] = {
+READERS: dict[str, Callable[[Path, ReadOptions], Iterator[Record]]] = {
     "text": read_documents,
     "lines": read_lines,
     "jsonl": read_jsonl,
@@ -490,13 +490,13 @@ READERS: dict[str, Callable[[Path, Reading], Iterator[Record]]] = {
 }
 
 
-def read_parallel(source: Path, target: Path, how: Reading) -> Iterator[Pair]:
+def read_parallel(source: Path, target: Path, how: ReadOptions) -> Iterator[Pair]:
     """Two files, a sentence a line, line by line translations of each other."""
     with readable(f"{source} or {target}"):
         yield from _read_parallel(source, target, how)
 
 
-def _read_parallel(source: Path, target: Path, how: Reading) -> Iterator[Pair]:
+def _read_parallel(source: Path, target: Path, how: ReadOptions) -> Iterator[Pair]:
     ours, theirs = lines(source, how.errors), lines(target, how.errors)
     number = 0
     while True:

@@ -87,13 +87,13 @@ def documents_of(records: Iterable[Record]) -> Iterator[str]:
     return (document for _, document in grouped(("", record) for record in records))
 
 
-PartName = TypeVar("PartName", bound=str)
+RecordPart = TypeVar("RecordPart", bound=str)
 
 
-def grouped(dealt: Iterable[tuple[PartName, Record]]) -> Iterator[tuple[PartName, str]]:
+def grouped(dealt: Iterable[tuple[RecordPart, Record]]) -> Iterator[tuple[RecordPart, str]]:
     """The same for records of several parts, each with documents of its own."""
-    lines: dict[PartName, list[str]] = {}
-    last_context: dict[PartName, str] = {}
+    lines: dict[RecordPart, list[str]] = {}
+    last_context: dict[RecordPart, str] = {}
     for part, record in dealt:
         match record:
             case str():

@@ -22,13 +22,13 @@ ROUNDS = 6  # of the Feistel network; four would do to look random, two more cos
 
 
 @lru_cache(maxsize=4096)
-def key(*parts: int | str) -> int:
+def hash_key(*parts: int | str) -> int:
     """64 bits that depend on all of the parts."""
     plain = repr([part if isinstance(part, str) else int(part) for part in parts])  # numpy's 5 is 5
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")
 
 
-def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Scatter 64-bit numbers (the finaliser of splitmix64, Steele et al. 2014): neighbours come out unrelated."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -37,13 +37,13 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def uniforms(*parts: int | str, counters: NDArray[np.integer]) -> NDArray[np.float64]:
     """Numbers in [0, 1), each from its counter and the parts alone."""
-    start = np.uint64(key(*parts))
+    start = np.uint64(hash_key(*parts))
     with np.errstate(over="ignore"):
-        bits = mix(counters.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start)
+        bits = splitmix64(counters.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start)
     return (bits >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
-def shuffled(places: Indices, n: int, *parts: int | str) -> Indices:
+def permute(places: Indices, n: int, *parts: int | str) -> Indices:
     """What stands at these places of a random permutation of 0 … n − 1; `parts` say which permutation.
 
     A Feistel network permutes the numbers of 2h bits, whatever its rounds do; numbers that land at n or above go
@@ -53,21 +53,21 @@ def shuffled(places: Indices, n: int, *parts: int | str) -> Indices:
         return np.zeros_like(places)
     half = np.uint64(((n - 1).bit_length() + 1) // 2)
     low = np.uint64((1 << int(half)) - 1)
-    keys = [np.uint64(key(*parts, i)) for i in range(ROUNDS)]
+    keys = [np.uint64(hash_key(*parts, i)) for i in range(ROUNDS)]
     found = places.astype(np.uint64)
     walking = np.arange(len(found))
     while len(walking):
         left, right = found[walking] >> half, found[walking] & low
         for round_key in keys:
             with np.errstate(over="ignore"):
-                left, right = right, left ^ (mix(right + round_key) & low)
+                left, right = right, left ^ (splitmix64(right + round_key) & low)
         found[walking] = (left << half) | right
         walking = walking[found[walking] >= n]
     return found.astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchSampler:
     """Batches of `batch_size` examples out of n. The last of an epoch may be smaller; with `whole` it is left out,
     so that all have one shape (unless there is no other)."""
 
@@ -86,12 +86,12 @@ class Order:
 
     def indices(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Indices:
         """The examples of a batch, or of one rank's share in it."""
-        check_place(epoch, step, self.steps(epoch), rank, world)
+        check_step(epoch, step, self.steps(epoch), rank, world)
         places = np.arange(step * self.batch_size, min((step + 1) * self.batch_size, self.n))[rank::world]
-        return shuffled(places, self.n, "order", self.seed, epoch) if self.shuffle else places
+        return permute(places, self.n, "order", self.seed, epoch) if self.shuffle else places
 
 
-class LengthOrder:
+class TokenBudgetBatchSampler:
     """Batches of examples of like length, as many as fit into a budget of tokens, padding included.
 
     Each epoch shuffles the examples, sorts them by length within pools of some hundred batches, cuts each pool into
@@ -126,7 +126,7 @@ class LengthOrder:
         n = len(self.lengths)
         order = np.arange(n)
         if self.shuffle:
-            order = shuffled(order, n, "order", self.seed, epoch)
+            order = permute(order, n, "order", self.seed, epoch)
         size = max(1, int(self.POOL * self.max_tokens / max(1.0, float(self.lengths.sum(axis=1).mean()))))
         found: list[Indices] = []
         for start in range(0, n, size):
@@ -135,7 +135,7 @@ class LengthOrder:
             pool = pool[np.lexsort(self.lengths[pool].T)]
             found += self._cut(pool)
         if self.shuffle:
-            found = [found[i] for i in shuffled(np.arange(len(found)), len(found), "batches", self.seed, epoch)]
+            found = [found[i] for i in permute(np.arange(len(found)), len(found), "batches", self.seed, epoch)]
         return found
 
     def _cut(self, pool: Indices) -> list[Indices]:
@@ -154,11 +154,11 @@ class LengthOrder:
         return len(self.plan(epoch))
 
     def indices(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Indices:
-        check_place(epoch, step, self.steps(epoch), rank, world)
+        check_step(epoch, step, self.steps(epoch), rank, world)
         return self.plan(epoch)[step][rank::world]
 
 
-def check_place(epoch: int, step: int, steps: int, rank: int, world: int) -> None:
+def check_step(epoch: int, step: int, steps: int, rank: int, world: int) -> None:
     if epoch < 0 or not 0 <= step < steps:
         raise InputError(f"there is no batch at epoch {epoch}, step {step}: an epoch has steps 0 to {steps - 1}")
     if not 0 <= rank < world:

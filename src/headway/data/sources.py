@@ -17,7 +17,7 @@ from typing import Any
 
 from headway.data import hub
 from headway.data.builtin import CORPORA, corpus
-from headway.data.readers import ENDINGS, Reading, format_of, kind_of, read, read_parallel
+from headway.data.readers import ENDINGS, ReadOptions, format_of, kind_of, read, read_parallel
 from headway.data.records import Kind, Pair, Record, documents_of, texts_of
 from headway.data.synthetic_tasks import is_task
 from headway.errors import ConfigError, DataError, suggest
@@ -31,7 +31,7 @@ class DataSource:
     kind: Kind
     read: Callable[[], Iterator[Record]]
     files: list[Path] = field(default_factory=list)
-    how: Reading = field(default_factory=Reading)
+    how: ReadOptions = field(default_factory=ReadOptions)
     skipped: int = 0  # records of the last reading that were left out because they were empty
 
     @property
@@ -89,9 +89,9 @@ def open_source(
     errors: str = "strict",
 ) -> DataSource:
     """The data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
-    how = Reading(format, text, pairs, label, separator, scheme, errors)
+    how = ReadOptions(format, text, pairs, label, separator, scheme, errors)
     if (built_in := corpus(path)) is not None:
-        changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name)]
+        changed = [name for name, value in asdict(how).items() if value != getattr(ReadOptions(), name)]
         if changed or target_path:
             raise ConfigError(f"{', '.join(changed) or 'target_path'}: {path} is built in and read in one way only")
         return DataSource(path, "pairs" if is_task(path) else "text", built_in)
@@ -115,8 +115,10 @@ def open_source(
     return DataSource(name, kind_of(kind_of_file, how), read_all, files, how)
 
 
-def _parallel(path: str, target_path: str, root: str | None, how: Reading) -> DataSource:
-    changed = [name for name, value in asdict(how).items() if value != getattr(Reading(), name) and name != "errors"]
+def _parallel(path: str, target_path: str, root: str | None, how: ReadOptions) -> DataSource:
+    changed = [
+        name for name, value in asdict(how).items() if value != getattr(ReadOptions(), name) and name != "errors"
+    ]
     if changed:
         raise ConfigError(f"{', '.join(changed)}: two parallel files are lines of text, and read in one way only")
     ours, theirs = Path(locate(path, root)), Path(locate(target_path, root))

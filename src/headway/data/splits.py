@@ -18,8 +18,8 @@ from headway.errors import ConfigError, DataError, suggest
 
 FEW = 20  # documents below which the end of the text is held out instead of every so-many-th document
 SPLITS = ("auto", "hash", "tail")
-PARTS = ("train", "valid", "test")
-Part = Literal["train", "valid", "test"]
+SPLIT_NAMES = ("train", "valid", "test")
+SplitName = Literal["train", "valid", "test"]
 
 
 class Split(NamedTuple):
@@ -38,7 +38,7 @@ def digest_of(text: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Shares:
+class SplitFractions:
     """How much is held out, and how it is chosen."""
 
     valid: float = 0.1
@@ -58,20 +58,20 @@ class Shares:
     def hold_out(self) -> bool:
         return self.valid > 0 or self.test > 0
 
-    def part(self, digest: bytes) -> Part:
+    def part(self, digest: bytes) -> SplitName:
         """The part of a document or record, by a hash of its content."""
         place = fraction(digest)
         return "valid" if place < self.valid else "test" if place < self.valid + self.test else "train"
 
 
 @dataclass(frozen=True)
-class Plan:
+class SplitPlan:
     """What goes where: by hash; or by two cuts, in characters through all the text, or in records."""
 
-    shares: Shares
+    shares: SplitFractions
     cuts: tuple[int, int] | None = None  # end of train, end of test
 
-    def deal(self, records: Iterable[Record]) -> Iterator[tuple[Part, Record]]:
+    def deal(self, records: Iterable[Record]) -> Iterator[tuple[SplitName, Record]]:
         place = 0
         for record in records:
             if not self.shares.hold_out:
@@ -82,7 +82,11 @@ class Plan:
                 yield "train", record
             elif isinstance(record, str):  # running text may be cut in two
                 a, b = (min(max(cut - place, 0), len(record)) for cut in self.cuts)
-                pieces: list[tuple[Part, str]] = [("train", record[:a]), ("test", record[a:b]), ("valid", record[b:])]
+                pieces: list[tuple[SplitName, str]] = [
+                    ("train", record[:a]),
+                    ("test", record[a:b]),
+                    ("valid", record[b:]),
+                ]
                 yield from (piece for piece in pieces if piece[1])
                 place += len(record)
             else:
@@ -90,16 +94,16 @@ class Plan:
                 place += 1
 
 
-class Scan:
+class CorpusScan:
     """What one reading of a source tells; fed record by record."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: SplitFractions) -> None:
         self.shares = shares
         self.n_records = self.n_units = self.n_bytes = 0  # units: characters of running text, or records
-        self.parts = dict.fromkeys(PARTS, 0)  # records that a split by hash gives each part
+        self.parts = dict.fromkeys(SPLIT_NAMES, 0)  # records that a split by hash gives each part
         self._digest = hashlib.sha256()
 
-    def add(self, record: Record) -> Part:
+    def add(self, record: Record) -> SplitName:
         """Take a record in; the part that a split by hash gives it to."""
         self.n_records += 1
         if isinstance(record, str):  # by far the most, so with no more work than it takes
@@ -127,12 +131,12 @@ class Scan:
             self.add(record)
             yield record
 
-    def result(self) -> "Scanned":
-        return Scanned(self.n_records, self.n_units, self.n_bytes, self.digest, dict(self.parts))
+    def result(self) -> "CorpusStats":
+        return CorpusStats(self.n_records, self.n_units, self.n_bytes, self.digest, dict(self.parts))
 
 
 @dataclass(frozen=True)
-class Scanned:
+class CorpusStats:
     n_records: int
     n_units: int
     n_bytes: int
@@ -140,19 +144,19 @@ class Scanned:
     parts: dict[str, int]
 
 
-def scan(records: Iterable[Record], shares: Shares) -> Scanned:
-    found = Scan(shares)
+def scan(records: Iterable[Record], shares: SplitFractions) -> CorpusStats:
+    found = CorpusScan(shares)
     for record in records:
         found.add(record)
     return found.result()
 
 
-def make_plan(found: Scanned, shares: Shares, name: str) -> Plan:
+def make_plan(found: CorpusStats, shares: SplitFractions, name: str) -> SplitPlan:
     """By hash where there are documents enough for it, else by cutting off the end."""
     wanted = {"train": 1.0, "valid": shares.valid, "test": shares.test}
     if shares.split == "hash" or (shares.split == "auto" and found.n_records >= FEW):
         if all(found.parts[part] for part, share in wanted.items() if share):
-            return Plan(shares)
+            return SplitPlan(shares)
         if shares.split == "hash":
             raise DataError(
                 f"{name}: {found.n_records} documents are too few to split by hash: {found.parts}; "
@@ -166,17 +170,17 @@ def make_plan(found: Scanned, shares: Shares, name: str) -> Plan:
         raise DataError(
             f"{name} is too short to be split into training and held-out text with {shared}; give more text"
         )
-    return Plan(shares, cuts)
+    return SplitPlan(shares, cuts)
 
 
-def plan_of(source: DataSource, shares: Shares) -> Plan:
+def plan_of(source: DataSource, shares: SplitFractions) -> SplitPlan:
     return make_plan(scan(source.records(), shares), shares, source.name)
 
 
 def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str = "auto") -> Split:
     """Documents in memory, dealt."""
     documents = list(documents)
-    shares = Shares(valid, test, mode)
+    shares = SplitFractions(valid, test, mode)
     plan = make_plan(scan(documents, shares), shares, "this text")
     found = Split([], [], [])
     for part, document in grouped(plan.deal(documents)):
@@ -184,7 +188,7 @@ def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str =
     return found
 
 
-def split_records(source: DataSource, shares: Shares, part: Part) -> Iterator[Record]:
+def split_records(source: DataSource, shares: SplitFractions, part: SplitName) -> Iterator[Record]:
     """The records of a part, whole but for running text."""
     if not shares.hold_out:
         return source.records() if part == "train" else iter(())
@@ -200,7 +204,7 @@ def sources_of(config: DataConfig) -> dict[str, tuple[DataSource, float]]:
     return {path: (_open(path, config), weight) for path, weight in paths.items()}
 
 
-def part_source(config: DataConfig, part: Part) -> DataSource | None:
+def split_source(config: DataConfig, part: SplitName) -> DataSource | None:
     """The source a part has for itself, where the recipe names one."""
     path = {"valid": config.valid_path, "test": config.test_path}.get(part)
     return _open(path, config, is_part=True) if path else None
@@ -221,7 +225,7 @@ def _open(path: str, config: DataConfig, *, is_part: bool = False) -> DataSource
     )
 
 
-def located(config: DataConfig) -> DataConfig:
+def with_absolute_paths(config: DataConfig) -> DataConfig:
     """The same with absolute paths, which hold wherever one stands."""
 
     def at(path: str | None) -> str | None:
@@ -237,9 +241,11 @@ def located(config: DataConfig) -> DataConfig:
     )
 
 
-def shares_of(config: DataConfig) -> Shares:
+def split_fractions(config: DataConfig) -> SplitFractions:
     """A part that has a source of its own takes no share of the rest."""
-    return Shares(0.0 if config.valid_path else config.valid, 0.0 if config.test_path else config.test, config.split)
+    return SplitFractions(
+        0.0 if config.valid_path else config.valid, 0.0 if config.test_path else config.test, config.split
+    )
 
 
 def load_documents(path: str, root: str | None = None, *, format: str = "auto") -> list[str]:
@@ -247,11 +253,11 @@ def load_documents(path: str, root: str | None = None, *, format: str = "auto") 
     return list(open_source(path, root=root, format=format).documents())
 
 
-def read_part(config: DataConfig, part: Part) -> Iterator[str]:
+def read_split(config: DataConfig, part: SplitName) -> Iterator[str]:
     """The documents of one part of what a recipe names."""
-    own = part_source(config, part)
+    own = split_source(config, part)
     if own is not None:
         return own.documents()
-    shares = shares_of(config)
+    shares = split_fractions(config)
     sources = (source for source, _ in sources_of(config).values())
     return chain.from_iterable(documents_of(split_records(source, shares, part)) for source in sources)

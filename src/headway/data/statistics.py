@@ -10,7 +10,7 @@ import numpy as np
 
 from headway.data.records import Labelled, Pair, Question, Record, Tagged, texts_of
 from headway.data.sources import DataSource
-from headway.data.splits import PARTS, Scan, Shares, digest_of, make_plan
+from headway.data.splits import SPLIT_NAMES, CorpusScan, SplitFractions, digest_of, make_plan
 from headway.errors import DataError
 from headway.tokenizers import Tokenizer
 
@@ -18,7 +18,7 @@ SOME = 1 << 20  # characters encoded at a time
 
 
 @dataclass
-class Summary:
+class DataSummary:
     source: str
     kind: str
     files: int
@@ -41,20 +41,20 @@ class Summary:
 def summarize(
     source: DataSource,
     tokenizer: Tokenizer,
-    shares: Shares | None = None,
+    shares: SplitFractions | None = None,
     *,
     samples: int = 3,
     limit: int | None = None,
     report: Callable[[int], None] = lambda n_bytes: None,
-) -> Summary:
+) -> DataSummary:
     """Read a source and say what is in it; `limit` stops after so many records."""
-    shares = shares or Shares()
-    found = Summary(source.name, source.kind, len(source.files))
+    shares = shares or SplitFractions()
+    found = DataSummary(source.name, source.kind, len(source.files))
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     lengths: Counter[int] = Counter()
     labels: Counter[str] = Counter()
     digests: list[int] = []
-    watched, by_hash = Scan(shares), _no_parts()
+    watched, by_hash = CorpusScan(shares), _no_parts()
     unknown = tokenizer.unk_id
     for some in _groups(islice(source.records(), limit)):
         texts = [texts_of(record) for record in some]
@@ -98,7 +98,7 @@ def summarize(
 
 
 def _no_parts() -> dict[str, dict[str, int]]:
-    return {part: {"records": 0, "bytes": 0} for part in PARTS}
+    return {part: {"records": 0, "bytes": 0} for part in SPLIT_NAMES}
 
 
 def _count(part: dict[str, int], n_bytes: int) -> None:

@@ -28,7 +28,16 @@ from numpy.typing import NDArray
 from headway.config import DataConfig
 from headway.data.records import grouped
 from headway.data.sources import DataSource, open_source
-from headway.data.splits import PARTS, Plan, Scan, Scanned, Shares, make_plan, shares_of, sources_of
+from headway.data.splits import (
+    SPLIT_NAMES,
+    CorpusScan,
+    CorpusStats,
+    SplitFractions,
+    SplitPlan,
+    make_plan,
+    sources_of,
+    split_fractions,
+)
 from headway.errors import DataError, InputError
 from headway.files import flush, locked, write_text
 from headway.tokenizers import Tokenizer
@@ -132,7 +141,7 @@ class TokenArray:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCorpus:
     """The parts of a corpus as tokens."""
 
     path: Path
@@ -142,11 +151,11 @@ class Prepared:
     test: TokenArray
 
 
-def open_prepared(path: str | Path) -> Prepared:
+def open_prepared(path: str | Path) -> PreparedCorpus:
     path = Path(path)
     try:
         meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-        parts = {part: TokenArray([path / name for name in meta["shards"][part]]) for part in PARTS}
+        parts = {part: TokenArray([path / name for name in meta["shards"][part]]) for part in SPLIT_NAMES}
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{path} holds no prepared tokens, or they are damaged: {error}; remove it to have it made anew"
@@ -154,7 +163,7 @@ def open_prepared(path: str | Path) -> Prepared:
     for part, tokens in parts.items():
         if len(tokens) != meta["tokens"][part]:
             raise DataError(f"{path}: the {part} shards are damaged; remove the folder to have it made anew")
-    return Prepared(path, meta, **parts)
+    return PreparedCorpus(path, meta, **parts)
 
 
 def read_shard(file: Path) -> dict[str, NDArray[Any]]:
@@ -190,19 +199,19 @@ def _header(file: Path) -> tuple[int, dict[str, Any]]:
 def prepare(
     source: DataSource | str,
     tokenizer: Tokenizer,
-    shares: Shares | None = None,
+    shares: SplitFractions | None = None,
     *,
     cache: str | Path | None = None,
     workers: int | None = None,
     report: OnPrepare = lambda progress: None,
     shard: int = SHARD,
-) -> Prepared:
+) -> PreparedCorpus:
     """The tokens of a source, from the cache or made now.
 
     `workers` threads encode (by default one per core); `shard` is the size of a shard in bytes of text.
     """
     source = open_source(source) if isinstance(source, str) else source
-    shares = shares or Shares()
+    shares = shares or SplitFractions()
     folder = Path(cache) if cache is not None else cache_folder()
     found = _scan(source, shares, folder, report)
     plan = make_plan(found, shares, source.name)
@@ -233,26 +242,26 @@ def prepare_recipe(
     *,
     cache: str | Path | None = None,
     report: OnPrepare = lambda progress: None,
-) -> list[tuple[Prepared, float]]:
+) -> list[tuple[PreparedCorpus, float]]:
     """Everything a recipe trains on, with weights. Held-out parts with files of their own are not prepared."""
-    shares = shares_of(config)
+    shares = split_fractions(config)
     return [
         (prepare(source, tokenizer, shares, cache=cache, report=report), weight)
         for source, weight in sources_of(config).values()
     ]
 
 
-def _scan(source: DataSource, shares: Shares, folder: Path, report: OnPrepare) -> Scanned:
+def _scan(source: DataSource, shares: SplitFractions, folder: Path, report: OnPrepare) -> CorpusStats:
     """Read the records once; remembered as long as the files do not change."""
     memo = None
     if source.files:
         identity = json.dumps([VERSION, source.identity, asdict(shares)], sort_keys=True)
         memo = folder / "scans" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
         try:
-            return Scanned(**json.loads(memo.read_text(encoding="utf-8")))
+            return CorpusStats(**json.loads(memo.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             pass
-    watched = Scan(shares)
+    watched = CorpusScan(shares)
     for record in source.records():
         watched.add(record)
         report(PrepareProgress("reading", watched.n_bytes, None))
@@ -282,7 +291,7 @@ class _Batch:
 
 def _batches(dealt: Iterator[tuple[Any, str]], shard: int) -> Iterator[_Batch]:
     """Documents in shards, each part by itself."""
-    open_ones = {part: _Batch(part, 0, []) for part in PARTS}
+    open_ones = {part: _Batch(part, 0, []) for part in SPLIT_NAMES}
     for part, document in dealt:
         batch = open_ones[part]
         size = len(document.encode())
@@ -297,8 +306,8 @@ def _batches(dealt: Iterator[tuple[Any, str]], shard: int) -> Iterator[_Batch]:
 def _make(
     place: Path,
     source: DataSource,
-    plan: Plan,
-    found: Scanned,
+    plan: SplitPlan,
+    found: CorpusStats,
     tokenizer: Tokenizer,
     workers: int,
     report: OnPrepare,
@@ -308,9 +317,9 @@ def _make(
     aside.mkdir(exist_ok=True)
     for file in aside.glob("*.tmp"):
         file.unlink()  # of a run that was killed
-    again = Scan(plan.shares)  # the second reading must say what the first did
-    names: dict[str, list[str]] = {part: [] for part in PARTS}
-    tokens = dict.fromkeys(PARTS, 0)
+    again = CorpusScan(plan.shares)  # the second reading must say what the first did
+    names: dict[str, list[str]] = {part: [] for part in SPLIT_NAMES}
+    tokens = dict.fromkeys(SPLIT_NAMES, 0)
     done = 0
 
     def finish(batch: _Batch, future: "Future[tuple[int, int]]") -> None:

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
-from headway.models.base import Model, Translator, evaluating, language_model
+from headway.models.base import EncoderDecoder, Model, eval_mode, language_model
 
 PROMPT = 8  # tokens read at once before the rest comes one by one
 
 
 @torch.no_grad()
-def cached_differs_by(model: Any, ids: Sequence[int], source: Sequence[int] | None = None) -> float:
+def max_cached_difference(model: Any, ids: Sequence[int], source: Sequence[int] | None = None) -> float:
     """All tokens at once, against a prompt in one step and then token by token."""
     _check(ids)
     rows, around = _rows(model, [ids]), _source(model, source)
-    with evaluating(model):
+    with eval_mode(model):
         whole = _log_p(_forward(model, rows, around))
         state = model.start(**(around or {"batch_size": 1}), capacity=len(ids))
         parts = []
@@ -31,7 +31,7 @@ def cached_differs_by(model: Any, ids: Sequence[int], source: Sequence[int] | No
 
 
 @torch.no_grad()
-def batched_differs_by(model: Any, texts: Sequence[Sequence[int]], source: Sequence[int] | None = None) -> float:
+def max_batched_difference(model: Any, texts: Sequence[Sequence[int]], source: Sequence[int] | None = None) -> float:
     """Rows of different lengths together, padded, against each alone."""
     for ids in texts:
         _check(ids)
@@ -39,7 +39,7 @@ def batched_differs_by(model: Any, texts: Sequence[Sequence[int]], source: Seque
     lengths = torch.tensor([len(ids) for ids in texts])
     rows = _rows(model, [[*ids, *[0] * (longest - len(ids))] for ids in texts])
     apart = 0.0
-    with evaluating(model):
+    with eval_mode(model):
         together = _log_p(_forward(model, rows, _source(model, source, len(texts)), lengths.to(rows.device)))
         for i, ids in enumerate(texts):
             alone = _log_p(_forward(model, _rows(model, [ids]), _source(model, source)))
@@ -57,7 +57,7 @@ def _rows(model: Model, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _source(model: Model, source: Sequence[int] | None, n: int = 1) -> dict[str, Any]:
-    if not isinstance(model, Translator):
+    if not isinstance(model, EncoderDecoder):
         language_model(model)
         return {}
     if source is None:

@@ -21,9 +21,9 @@ from torch import Tensor
 from headway.data.datasets.causal import consecutive_windows
 from headway.data.loader import IGNORE, CausalBatch
 from headway.errors import ConfigError, DataError, InputError
-from headway.evaluation.validation import Ask, Outcome, Ranks, SingleProcess, _exp, ask_all
+from headway.evaluation.validation import LossFn, LossOutput, Ranks, SingleProcess, exp_or_inf, sum_losses
 from headway.models import GPT, NGram
-from headway.models.base import LanguageModel, Model, evaluating, language_model
+from headway.models.base import LanguageModel, Model, eval_mode, language_model
 from headway.nn.cross_entropy import token_nll
 from headway.nn.masks import padding
 from headway.tokenizers import Tokenizer
@@ -33,7 +33,7 @@ MAX_LOGITS = 2**25  # numbers held at once: 128 MiB in float32
 
 
 @dataclass(frozen=True)
-class Score:
+class LMScore:
     """Of a language model on a text."""
 
     nats_per_token: float
@@ -45,10 +45,10 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        return _exp(self.nats_per_token)
+        return exp_or_inf(self.nats_per_token)
 
     @property
-    def merit(self) -> float:
+    def selection_loss(self) -> float:
         return self.bits_per_byte
 
     @property
@@ -62,7 +62,7 @@ class Score:
         return {**self.__dict__, "perplexity": self.perplexity}
 
 
-class HeldOutText:
+class ValidationText:
     """Documents as one stream of tokens, in consecutive windows."""
 
     def __init__(
@@ -89,10 +89,10 @@ class HeldOutText:
             counted = padding(lengths, targets.shape[1]) & ~skipped
             yield CausalBatch(inputs, targets.masked_fill(~counted, IGNORE), lengths)
 
-    def score(self, ask: Ask, world: Ranks = SingleProcess()) -> Score:  # noqa: B008 (frozen)
-        nats, n_tokens, _ = ask_all(ask, self.batches(), world)
+    def score(self, ask: LossFn, world: Ranks = SingleProcess()) -> LMScore:  # noqa: B008 (frozen)
+        nats, n_tokens, _ = sum_losses(ask, self.batches(), world)
         nats, n_tokens = nats + self.first, n_tokens + bool(self.first)
-        return Score(
+        return LMScore(
             nats_per_token=nats / max(n_tokens, 1),
             bits_per_byte=(nats / math.log(2) + 8 * self.lost) / self.n_bytes,
             n_tokens=n_tokens,
@@ -109,7 +109,7 @@ def evaluate(
     *,
     context: int | None = None,
     batch_size: int = 16,
-) -> Score:
+) -> LMScore:
     """Score a model on one text or several. `context` is the window, by default the model's own."""
     for name, value in (("context", context), ("batch_size", batch_size)):
         if value is not None and value < 1:
@@ -119,24 +119,24 @@ def evaluate(
     if model.tokenizer is None:
         check_texts(documents)
         raise InputError("this model has no tokenizer, so no text can be scored")
-    held_out = HeldOutText(
+    held_out = ValidationText(
         documents,
         model.tokenizer,
         vocab_size=model.config.vocab_size,
         context=context or getattr(model.config, "context", None),
         batch_size=batch_size,
     )
-    with evaluating(model):
-        return held_out.score(lambda batch: predict(model, batch))
+    with eval_mode(model):
+        return held_out.score(lambda batch: batch_nll(model, batch))
 
 
-def predict(model: LanguageModel, batch: CausalBatch) -> Outcome:
+def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:
     """The nats of the targets of a batch, by whatever way the model has."""
     batch = CausalBatch(batch.inputs.to(model.device), batch.targets.to(model.device), batch.lengths)
     if isinstance(model, GPT):
-        return token_nll(model.hidden(batch.inputs, batch.lengths), model.output, batch.targets), None
+        return token_nll(model.hidden_states(batch.inputs, batch.lengths), model.output, batch.targets), None
     if isinstance(model, NGram) and model.is_normalized:
-        return _looked_up(model, batch), None
+        return _ngram_nll(model, batch), None
     B, T = batch.inputs.shape
     lengths = torch.full((B,), T) if batch.lengths is None else batch.lengths
     nats, state = torch.zeros((), dtype=torch.float64, device=model.device), model.start(batch_size=B)
@@ -148,7 +148,7 @@ def predict(model: LanguageModel, batch: CausalBatch) -> Outcome:
     return nats, None
 
 
-def _looked_up(model: NGram, batch: CausalBatch) -> Tensor:
+def _ngram_nll(model: NGram, batch: CausalBatch) -> Tensor:
     """Without the probabilities of everything else."""
     nats = 0.0
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):

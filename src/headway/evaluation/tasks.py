@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from headway.data.loader import Batches
-from headway.evaluation.validation import Ask, Ranks, SingleProcess, _exp, ask_all
+from headway.data.loader import BatchLoader
+from headway.evaluation.validation import LossFn, Ranks, SingleProcess, exp_or_inf, sum_losses
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class TaskScore:
 
     @property
     def perplexity(self) -> float:
-        return _exp(self.nats_per_target)
+        return exp_or_inf(self.nats_per_target)
 
     @property
-    def merit(self) -> float:
+    def selection_loss(self) -> float:
         written = self.bleu if self.bleu is not None else self.exact
         return self.nats_per_target if written is None else -written
 
@@ -40,12 +40,12 @@ class TaskScore:
         return found | {name: value for name, value in asked.items() if value is not None}
 
 
-class HeldOutExamples:
+class ValidationExamples:
     """Examples of any task, in the order of their batches."""
 
-    def __init__(self, batches: Batches[Any]):
+    def __init__(self, batches: BatchLoader[Any]):
         self.batches = batches
 
-    def score(self, ask: Ask, world: Ranks = SingleProcess()) -> TaskScore:  # noqa: B008 (frozen)
-        nats, count, right = ask_all(ask, self.batches.epoch(), world)
+    def score(self, ask: LossFn, world: Ranks = SingleProcess()) -> TaskScore:  # noqa: B008 (frozen)
+        nats, count, right = sum_losses(ask, self.batches.epoch(), world)
         return TaskScore(nats / max(count, 1), count, None if right is None else right / max(count, 1))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from headway.data.loader import Batch
 
-Outcome = tuple[Tensor, Tensor | None]  # summed loss in nats, and the number of correct predictions where known
-Ask = Callable[[Any], Outcome]  # batch → its loss
+LossOutput = tuple[Tensor, Tensor | None]  # summed loss in nats, and the number of correct predictions where known
+LossFn = Callable[[Any], LossOutput]  # batch → its loss
 
 
 class Ranks(Protocol):
@@ -27,7 +27,7 @@ class Ranks(Protocol):
     @property
     def size(self) -> int: ...
 
-    def sums(self, *numbers: float) -> list[float]: ...
+    def all_reduce_sum(self, *numbers: float) -> list[float]: ...
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class SingleProcess:
     rank: int = 0
     size: int = 1
 
-    def sums(self, *numbers: float) -> list[float]:
+    def all_reduce_sum(self, *numbers: float) -> list[float]:
         return list(numbers)
 
 
-class Scored(Protocol):
+class EvalResult(Protocol):
     """What the loop asks of a score."""
 
     @property
-    def merit(self) -> float: ...
+    def selection_loss(self) -> float: ...
 
     @property
     def summary(self) -> str: ...
@@ -51,13 +51,13 @@ class Scored(Protocol):
     def to_dict(self) -> dict[str, float]: ...
 
 
-class HeldOut(Protocol):
+class ValidationSet(Protocol):
     """Held-out examples, ready to be asked about again and again."""
 
-    def score(self, ask: Ask, world: Ranks = SingleProcess()) -> Scored: ...  # noqa: B008 (frozen)
+    def score(self, ask: LossFn, world: Ranks = SingleProcess()) -> EvalResult: ...  # noqa: B008 (frozen)
 
 
-def ask_all(ask: Ask, batches: Iterator[Any], world: Ranks) -> tuple[float, int, int | None]:
+def sum_losses(ask: LossFn, batches: Iterator[Any], world: Ranks) -> tuple[float, int, int | None]:
     """Nats, targets and right answers, summed over all batches. Each rank asks about its rows of every batch; one that
     has none asks about another's and forgets the answer, since a sharded model answers only if all ranks ask."""
     total, hits, count = 0.0, 0.0, 0
@@ -76,7 +76,7 @@ def ask_all(ask: Ask, batches: Iterator[Any], world: Ranks) -> tuple[float, int,
             total, hits = total + _sum(n for n, _ in kept), hits + _sum(r for _, r in kept)
             kept = []
     total, hits = total + _sum(n for n, _ in kept), hits + _sum(r for _, r in kept)
-    total, hits, knows = world.sums(total, hits, float(knows_right))
+    total, hits, knows = world.all_reduce_sum(total, hits, float(knows_right))
     return total, count, int(hits) if knows else None
 
 
@@ -85,5 +85,5 @@ def _sum(numbers: Iterator[Tensor | None]) -> float:
     return float(torch.stack(found).sum()) if found else 0.0
 
 
-def _exp(nats: float) -> float:
+def exp_or_inf(nats: float) -> float:
     return math.exp(nats) if nats < 700 else math.inf

@@ -8,13 +8,13 @@ import torch
 
 from headway.analysis.attention import record
 from headway.errors import InputError
-from headway.generation.source import begin_id, encode_sources, translator
+from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.models import Bahdanau, Transformer
 from headway.models.base import Model
 from headway.tokenizers import Tokenizer
 
 
-class Aligned(NamedTuple):
+class WordAlignment(NamedTuple):
     """A word of the translation and the word of the source it looked at most."""
 
     word: str
@@ -23,14 +23,16 @@ class Aligned(NamedTuple):
     weight: float  # how much of its look fell there
 
 
-def align(model: Model, source: str, target: str, *, layer: int | None = None, truncate: bool = False) -> list[Aligned]:
+def align(
+    model: Model, source: str, target: str, *, layer: int | None = None, truncate: bool = False
+) -> list[WordAlignment]:
     """For each word of a translation, the word of the source that the decoder looked at most when it wrote it.
 
     Weights are the mean over the heads of one layer, by default the last but one, which is the nearest to an alignment
     (Garg et al. 2019, §4.1), summed over the pieces of a source word and averaged over those of a target word. With
     `truncate` a source longer than the context is cut as `translate` cuts it.
     """
-    model, tokenizer = translator(model)
+    model, tokenizer = require_translator(model)
     here, there = _words(tokenizer, source.strip()), _words(tokenizer, target.strip())
     if not here.words or not there.words:
         return []
@@ -39,7 +41,7 @@ def align(model: Model, source: str, target: str, *, layer: int | None = None, t
     if layer is None:
         layer = max(0, model.config.resolved().n_decoder_layers - 2) if isinstance(model, Transformer) else 0
     (ids,) = encode_sources(model, tokenizer, [source], truncate=truncate)
-    written = [begin_id(model), *there.ids[:-1]][: model.config.context]
+    written = [decoder_start_id(model), *there.ids[:-1]][: model.config.context]
     seen = record(model, written, source=ids, side="cross", layers=[layer])
     weights = seen[0].weights.mean(dim=0)  # (T, S); row t wrote token t
     by_word = torch.zeros(len(there.words), len(here.words))
@@ -49,21 +51,21 @@ def align(model: Model, source: str, target: str, *, layer: int | None = None, t
     counts = torch.bincount(torch.tensor(there.places), minlength=len(there.words)).clamp(min=1)
     best = (by_word / counts[:, None]).max(dim=1)
     return [
-        Aligned(word, here.words[place], place, weight)
+        WordAlignment(word, here.words[place], place, weight)
         for word, place, weight in zip(there.words, best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
 
-class _Words(NamedTuple):
+class _WordSpans(NamedTuple):
     words: list[str]
     ids: list[int]
     places: list[int]  # the word of each token
 
 
-def _words(tokenizer: Tokenizer, text: str) -> _Words:
+def _words(tokenizer: Tokenizer, text: str) -> _WordSpans:
     """The words of a text, cut at spaces, and its tokens. A token may begin with the space before its word."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     encoded = tokenizer.encode_with_offsets(text)
     ends = [end for _, end in spans]
     places = [min(bisect_left(ends, max(end, 1)), len(spans) - 1) for _, end in encoded.offsets] if spans else []
-    return _Words([text[a:b] for a, b in spans], list(encoded.ids), places)
+    return _WordSpans([text[a:b] for a, b in spans], list(encoded.ids), places)

@@ -15,11 +15,20 @@ from torch import Tensor
 
 from headway.devices import varying_shapes
 from headway.errors import ConfigError
-from headway.generation.inputs import Prompts, advance, as_ids, as_lists, check_whole, is_number, read, stages
-from headway.models.base import LanguageModel, evaluating
+from headway.generation.inputs import (
+    Prompts,
+    check_int,
+    decode_step,
+    is_number,
+    prefill,
+    prompt_lists,
+    search_processors,
+    token_id_set,
+)
+from headway.models.base import LanguageModel, eval_mode
 from headway.nn.linear import PackedWeights
 from headway.sampling import PerRowPipeline, Pipeline
-from headway.sampling.drawing import check_rows
+from headway.sampling.drawing import check_logits
 from headway.sampling.ranking import ranked
 
 NORMS: dict[str, Callable[[int, float], float]] = {
@@ -72,11 +81,11 @@ def beam_search(
     constraints and penalties; they act on log-probabilities. `early_stopping`: True ends a row at its B-th finished
     text, False when no live beam beats the worst of them as it stands, "never" when none can, however long it grows.
     """
-    rules = make_rules(num_beams, max_new_tokens, eos_ids, length_penalty, length_norm, early_stopping, n_best)
-    prompts = as_lists(prompt)
-    pipe = stages(pipeline, "beam search", len(prompts))
+    rules = make_beam_config(num_beams, max_new_tokens, eos_ids, length_penalty, length_norm, early_stopping, n_best)
+    prompts = prompt_lists(prompt)
+    pipe = search_processors(pipeline, "beam search", len(prompts))
     is_ragged = len({len(row) for row in prompts}) > 1
-    with evaluating(model), varying_shapes(), PackedWeights(), torch.inference_mode():
+    with eval_mode(model), varying_shapes(), PackedWeights(), torch.inference_mode():
         if is_ragged and not isinstance(model, LanguageModel):  # which takes rows of one length only
             found = []
             for i, row in enumerate(prompts):
@@ -87,7 +96,7 @@ def beam_search(
     return [done[: int(n_best)] for done in found]
 
 
-def make_rules(
+def make_beam_config(
     num_beams: int,
     max_new_tokens: int,
     eos_ids: Iterable[int] | int,
@@ -95,11 +104,11 @@ def make_rules(
     length_norm: str,
     early_stopping: bool | str,
     n_best: int,
-) -> "_Rules":
+) -> "BeamConfig":
     """The options of a beam search, checked."""
-    check_whole("num_beams", num_beams, 1)
-    check_whole("max_new_tokens", max_new_tokens, 1)
-    check_whole("n_best", n_best, 1, num_beams)
+    check_int("num_beams", num_beams, 1)
+    check_int("max_new_tokens", max_new_tokens, 1)
+    check_int("n_best", n_best, 1, num_beams)
     if not isinstance(length_norm, str) or length_norm not in NORMS:
         raise ConfigError(f"length_norm={length_norm!r} must be one of {', '.join(NORMS)}")
     if not is_number(length_penalty):
@@ -108,10 +117,10 @@ def make_rules(
         raise ConfigError(f"early_stopping={early_stopping!r} must be True, False or 'never'")
     early = early_stopping if isinstance(early_stopping, str) else bool(early_stopping)
     alpha, norm = float(length_penalty), NORMS[length_norm]
-    return _Rules(int(num_beams), int(max_new_tokens), as_ids(eos_ids), alpha, norm, early)
+    return BeamConfig(int(num_beams), int(max_new_tokens), token_id_set(eos_ids), alpha, norm, early)
 
 
-class _Rules(NamedTuple):
+class BeamConfig(NamedTuple):
     n_beams: int
     longest: int
     eos: frozenset[int]
@@ -153,16 +162,16 @@ class _Rules(NamedTuple):
 def _search(
     model: Any,
     prompts: list[list[int]],
-    rules: _Rules,
+    rules: BeamConfig,
     pipe: Pipeline | PerRowPipeline,
     state: Any,
     vocab_size: int | None,
 ) -> list[list[Hypothesis]]:
     done: list[list[Hypothesis]] = [[] for _ in prompts]
     beams: dict[int, list[_Beam]] = {row: [_Beam(0.0, [], row)] for row in range(len(prompts))}  # of rows not over
-    logits, state = read(model, prompts, state, max(map(len, prompts)) + rules.longest)
+    logits, state = prefill(model, prompts, state, max(map(len, prompts)) + rules.longest)
     can_branch = rules.n_beams > 1 and hasattr(state, "branch")
-    texts = _Tree(model, state, rules.n_beams, len(prompts)) if can_branch else _Copies(model, state)
+    texts = SharedCacheBeams(model, state, rules.n_beams, len(prompts)) if can_branch else CopyingBeams(model, state)
     for step in range(1, rules.longest + 1):
         found = _candidates(logits[:, :vocab_size], beams, prompts, rules, pipe)
         nexts: dict[int, list[tuple[float, _Beam, int]]] = {}
@@ -181,7 +190,7 @@ def _search(
     return done
 
 
-class _Copies:
+class CopyingBeams:
     """The texts so far by the heart of the contract: every beam a row of its own, copied where beams change places."""
 
     def __init__(self, model: Any, state: Any):
@@ -196,11 +205,11 @@ class _Copies:
             self.state = self.state.reorder(torch.tensor(parents))
         self.n_slots = len(parents)
         ids = torch.tensor([[token] for _, token in chosen], device=getattr(self.model, "device", "cpu"))
-        logits, self.state = advance(self.model, ids, self.state)
+        logits, self.state = decode_step(self.model, ids, self.state)
         return logits
 
 
-class _Tree:
+class SharedCacheBeams:
     """The texts so far where the state can branch: rows keep their place, and beams share what they have in common."""
 
     def __init__(self, model: Any, state: Any, n_beams: int, n_rows: int):
@@ -235,13 +244,13 @@ def _candidates(
     logits: Tensor,
     beams: dict[int, list[_Beam]],
     prompts: list[list[int]],
-    rules: _Rules,
+    rules: BeamConfig,
     pipe: Pipeline | PerRowPipeline,
 ) -> dict[int, list[tuple[float, _Beam, int]]]:
     """Of each row the best continuations of all its beams: value descending, then better beam, then lower token."""
-    check_rows(logits)
+    check_logits(logits)
     flat = [(row, beam) for row, some in beams.items() for beam in some]
-    acts = not isinstance(pipe, Pipeline) or bool(pipe.calls)
+    acts = not isinstance(pipe, Pipeline) or bool(pipe.samplers)
     is_long = logits.dtype == torch.float32 and logits.shape[1] > MANY and not acts
     log_p = (logits if is_long else logits.double()).log_softmax(dim=-1)  # (slots, V)
     if acts:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError
 from headway.generation.beam_search import Hypothesis
-from headway.generation.inputs import Prompts, as_ids, as_lists, check_whole, is_number, stages
-from headway.models.base import evaluating
+from headway.generation.inputs import Prompts, check_int, is_number, prompt_lists, search_processors, token_id_set
+from headway.models.base import eval_mode
 from headway.sampling import PerRowPipeline, Pipeline
-from headway.sampling.drawing import as_rows, check_rows
+from headway.sampling.drawing import as_logit_rows, check_logits
 from headway.sampling.ranking import ranked
 
 EQUAL = 1e-12  # scores that differ by rounding alone are equal
@@ -30,8 +30,8 @@ def contrastive_pick(
     """One choice: logits (V,), the states of the k best tokens in ranking order (k, D) and of the text (T, D)."""
     _check(k, alpha)
     candidate_hidden, context_hidden = torch.as_tensor(candidate_hidden), torch.as_tensor(context_hidden)
-    row = as_rows(torch.as_tensor(logits).reshape(1, -1))
-    check_rows(row)
+    row = as_logit_rows(torch.as_tensor(logits).reshape(1, -1))
+    check_logits(row)
     n = min(k, row.shape[1], candidate_hidden.shape[0])
     best = ranked(row, n)
     mask = torch.ones(1, context_hidden.shape[0], dtype=torch.bool, device=row.device)
@@ -53,15 +53,15 @@ def contrastive_search(
 ) -> list[Hypothesis]:
     """The continuation of each row of the prompt. `log_prob` is the model's, `score` the sum of what was compared."""
     _check(k, alpha)
-    check_whole("max_new_tokens", max_new_tokens, 1)
-    prompts, ends = as_lists(prompt), as_ids(eos_ids)
-    pipe = stages(pipeline, "contrastive search", len(prompts))
+    check_int("max_new_tokens", max_new_tokens, 1)
+    prompts, ends = prompt_lists(prompt), token_id_set(eos_ids)
+    pipe = search_processors(pipeline, "contrastive search", len(prompts))
     if not hasattr(model, "advance"):
         raise InputError(
             f"a {type(model).__name__} has no hidden states, and contrastive search compares them: use a neural model, "
             f"or sample"
         )
-    with evaluating(model), torch.inference_mode():
+    with eval_mode(model), torch.inference_mode():
         return _search(model, prompts, k, alpha, max_new_tokens, ends, pipe, state, vocab_size)
 
 
@@ -89,7 +89,7 @@ def _search(
     context = _unit(hidden)  # (B, T, D), of which `lengths` are real
     live = list(range(len(prompts)))
     for step in range(1, longest + 1):
-        raw = as_rows(logits[:, :vocab_size])
+        raw = as_logit_rows(logits[:, :vocab_size])
         history = [prompts[row] + written[row].tokens for row in live]
         processed = pipe.select(live).apply(raw, history=history, n_prompt=[len(prompts[row]) for row in live])
         best = ranked(processed, min(k, processed.shape[1]))  # (B, k)
@@ -147,6 +147,6 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _check(k: int, alpha: float) -> None:
-    check_whole("k", k, 1)
+    check_int("k", k, 1)
     if not is_number(alpha) or not 0 <= alpha <= 1:
         raise ConfigError(f"alpha={alpha!r} must be a number from 0 (greedy) to 1")

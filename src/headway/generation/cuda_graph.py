@@ -10,14 +10,14 @@ from headway.nn.kv_cache import KVCache
 from headway.sampling import SamplerState
 
 if TYPE_CHECKING:
-    from headway.generation.decode_loop import Loop
+    from headway.generation.decode_loop import DecodeLoop
 
 
 class DecodeGraph:
     """A step and its samplers as one CUDA graph. Its inputs and outputs stay where they are: each replay reads the last
     token, lengths and sampler state from there, and writes the next."""
 
-    def __init__(self, loop: "Loop"):
+    def __init__(self, loop: "DecodeLoop"):
         self.loop = loop
         cache = loop.state
         assert isinstance(cache, KVCache)

@@ -17,7 +17,7 @@ from torch import Tensor
 from headway.devices import varying_shapes
 from headway.errors import InputError
 from headway.generation.cuda_graph import DecodeGraph
-from headway.generation.reference import room
+from headway.generation.reference import cache_capacity
 from headway.models.base import LanguageModel
 from headway.nn.kv_cache import KVCache, State
 from headway.nn.linear import PackedWeights
@@ -28,7 +28,7 @@ SHRINK_GRAPH_AT = 0.5  # the same where a graph must be captured anew
 MARGIN = 1024  # tokens there is room for in the history at first
 
 
-class Loop:
+class DecodeLoop:
     """One token for every live row with each `step`. `logits` (slots, V) are what the last step chose from; without a
     graph also `drawn_from`, the sampler's state before it did."""
 
@@ -60,7 +60,7 @@ class Loop:
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._graph: DecodeGraph | None = None
         self._packs = PackedWeights()
-        can_capture = isinstance(pipe, Pipeline) and not drops_at_once and room(model, self._room) is not None
+        can_capture = isinstance(pipe, Pipeline) and not drops_at_once and cache_capacity(model, self._room) is not None
         self._shrink_at = 1.0 if drops_at_once else SHRINK_AT
         self._captures = can_capture and (self.device.type == "cuda" if graph is None else graph)
 
@@ -109,7 +109,7 @@ class Loop:
             distinct = list(dict.fromkeys(self._prompts))
             place = {prompt: i for i, prompt in enumerate(distinct)}
             where = [place[prompt] for prompt in self._prompts]
-            self.state = self.model.start(batch_size=len(distinct), capacity=room(self.model, self._room))
+            self.state = self.model.start(batch_size=len(distinct), capacity=cache_capacity(self.model, self._room))
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(p).long() for p in distinct], batch_first=True)
         lengths = torch.tensor([len(prompt) for prompt in distinct])
         logits, self.state = self.model.step(ids.to(self.device), self.state, lengths, last=True)

@@ -15,21 +15,21 @@ from torch import Tensor
 from headway.errors import ConfigError, InputError
 from headway.generation.beam_search import Hypothesis, beam_search
 from headway.generation.contrastive import contrastive_search
-from headway.generation.decode_loop import Loop
-from headway.generation.inputs import check_whole
-from headway.generation.sampling_params import checked_ids, end_ids, make_pipeline
-from headway.models.base import LanguageModel, Model, evaluating, language_model
+from headway.generation.decode_loop import DecodeLoop
+from headway.generation.inputs import check_int
+from headway.generation.sampling_params import check_token_ids, eos_token_ids, make_pipeline
+from headway.models.base import LanguageModel, Model, eval_mode, language_model
 from headway.nn.kv_cache import State
 from headway.sampling import (
     PRESETS,
     History,
     PerRowPipeline,
     Pipeline,
-    check_stops,
+    check_stop_strings,
     find_stop,
-    held_length,
+    partial_stop_length,
 )
-from headway.sampling.parameters import plain
+from headway.sampling.parameters import to_python
 from headway.tokenizers import TextStream, Tokenizer
 
 DEFAULT_NEW_TOKENS = 256
@@ -39,7 +39,7 @@ DEFAULT_BATCH = 32  # rows written at a time
 class SamplerTrace(NamedTuple):
     """What one stage did to the distribution a token was drawn from."""
 
-    stage: str
+    sampler: str
     n_alive: int  # tokens that can still be drawn
     n_removed: int  # tokens this stage removed …
     removed: list[tuple[int, float]]  # … the most likely of them, with their probabilities before it
@@ -89,30 +89,30 @@ def generate(
 
         "".join(token.text for token in headway.generate(model, "Once upon", seed=1, top_p=0.9))
     """
-    model, tokenizer, rows = _prompted(model, prompts)
+    model, tokenizer, rows = _encode_prompts(model, prompts)
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} must be at least 1")
     if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
         raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
-    ends = end_ids(model) | checked_ids(tokenizer, stop_token_ids)
+    ends = eos_token_ids(model) | check_token_ids(tokenizer, stop_token_ids)
     if pipeline is None:
         pipe = make_pipeline(tokenizer, ends, preset, order, temperature=temperature, do_sample=do_sample, **settings)
     elif settings or temperature is not None or order is not None:
         raise ConfigError("a pipeline and settings besides: put them into the pipeline")
     else:
         pipe = pipeline if do_sample else pipeline.greedy()
-    limits = [n_tokens_that_fit(model, len(row), max_new_tokens) for row in rows]
-    request = Request(
+    limits = [max_tokens_that_fit(model, len(row), max_new_tokens) for row in rows]
+    request = GenerationRequest(
         model=model,
         tokenizer=tokenizer,
         pipe=pipe,
         ends=ends,
-        stops=check_stops(stop),
+        stops=check_stop_strings(stop),
         include_stop=include_stop,
         logprobs=logprobs,
         explain=explain,
     )
-    base = secrets.randbits(32) if seed is None else plain(seed)
+    base = secrets.randbits(32) if seed is None else to_python(seed)
     if pipe.n_rows not in (None, len(rows)):
         raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(rows)} prompts: one value, or one per prompt")
     seeds = [base + i for i in range(len(rows))] if isinstance(base, int) else [int(value) for value in base]
@@ -121,7 +121,7 @@ def generate(
     return _batches(request, rows, limits, seeds, batch_size)
 
 
-def _prompted(
+def _encode_prompts(
     model: Model | LanguageModel, prompts: str | Sequence[str]
 ) -> tuple[LanguageModel, Tokenizer, list[list[int]]]:
     """The model if it writes, its tokenizer, and the prompts as ids."""
@@ -139,7 +139,7 @@ def _prompted(
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """What all rows of a call share."""
 
     model: LanguageModel
@@ -153,20 +153,20 @@ class Request:
 
 
 def _batches(
-    request: Request, rows: list[list[int]], limits: list[int], seeds: list[int], batch_size: int
+    request: GenerationRequest, rows: list[list[int]], limits: list[int], seeds: list[int], batch_size: int
 ) -> Iterator[Token]:
     """Rows of similar length together, so that little is padding; one batch after another."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i])) if len(rows) > batch_size else list(range(len(rows)))
-    with evaluating(request.model):
+    with eval_mode(request.model):
         for at in range(0, len(order), batch_size):
             some = order[at : at + batch_size]
             prompts, most, own = [rows[i] for i in some], [limits[i] for i in some], [seeds[i] for i in some]
-            for token in write(request, request.pipe.select(some), prompts, most, own):
+            for token in stream_tokens(request, request.pipe.select(some), prompts, most, own):
                 yield token._replace(row=some[token.row])
 
 
-def write(
-    request: Request,
+def stream_tokens(
+    request: GenerationRequest,
     pipe: Pipeline | PerRowPipeline,
     prompts: list[list[int]],
     limits: list[int],
@@ -174,7 +174,7 @@ def write(
     state: State | None = None,
 ) -> Iterator[Token]:
     """The tokens of some rows, each with its own prompt, length and seed; a model with a source comes started."""
-    loop = Loop(
+    loop = DecodeLoop(
         request.model,
         prompts,
         pipe,
@@ -186,7 +186,7 @@ def write(
         drops_at_once=len(set(limits)) > 1,
     )
     texts = [
-        _Text(request, prompt[-1], _least_length(pipe, row), limit)
+        _StopAwareText(request, prompt[-1], _min_new_tokens(pipe, row), limit)
         for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
     ]
     while loop.live:
@@ -200,10 +200,10 @@ def write(
             yield Token(row, id, piece, finish, logprob, top, stop, steps)
 
 
-class _Text:
+class _StopAwareText:
     """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
 
-    def __init__(self, request: Request, after: int, min_new: int, max_new: int):
+    def __init__(self, request: GenerationRequest, after: int, min_new: int, max_new: int):
         self.request, self.stream = request, TextStream(request.tokenizer, after)
         self.min_new, self.max_new = min_new, max_new
         self.n, self.text, self.shown = 0, "", 0
@@ -224,7 +224,7 @@ class _Text:
         self.searched = len(self.text)
         if is_end or is_last:
             return self._show(len(self.text)), "stop" if is_end else "length", None
-        return self._show(len(self.text) - held_length(self.text, request.stops)), None, None
+        return self._show(len(self.text) - partial_stop_length(self.text, request.stops)), None, None
 
     def _show(self, end: int) -> str:
         end = max(end, self.shown)
@@ -241,14 +241,14 @@ def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, lis
     return log_p[id].item(), top
 
 
-def _least_length(pipe: Pipeline | PerRowPipeline, row: int) -> int:
+def _min_new_tokens(pipe: Pipeline | PerRowPipeline, row: int) -> int:
     """Before so many tokens text stops do not count either."""
     one = pipe.select([row])
-    calls = [call for call in getattr(one, "calls", []) if call.name == "min_new_tokens" and not call.is_off]
+    calls = [call for call in getattr(one, "samplers", []) if call.name == "min_new_tokens" and not call.is_off]
     return calls[0].row(0)["min_new"] if calls else 0
 
 
-def _explain(loop: Loop, slot: int, id: int) -> list[SamplerTrace]:
+def _explain(loop: DecodeLoop, slot: int, id: int) -> list[SamplerTrace]:
     """The distribution after each stage, as it was before the token was added to the history."""
     index = torch.tensor([slot], device=loop.device)
     history = loop.history.reorder(index)
@@ -257,30 +257,30 @@ def _explain(loop: Loop, slot: int, id: int) -> list[SamplerTrace]:
     pipe, before = loop.pipe.select([slot]), None
     assert isinstance(pipe, Pipeline)
     for name, row in pipe.explain(loop.logits[index], history=history, state=loop.drawn_from.reorder(index)):
-        steps.append(describe(name, row[0], id, before))
+        steps.append(trace_stage(name, row[0], id, before))
         before = row[0]
     return steps
 
 
-def describe(name: str, row: Tensor, id: int, before: Tensor | None, n_best: int = 5) -> SamplerTrace:
+def trace_stage(name: str, row: Tensor, id: int, before: Tensor | None, n_best: int = 5) -> SamplerTrace:
     """What a stage made of the row (V,) `before` it."""
     p, alive = row.double().softmax(dim=-1), row.isfinite()
     gone = torch.zeros_like(p) if before is None else before.double().softmax(dim=-1).masked_fill(alive, 0.0)
     n_gone = 0 if before is None else int((before.isfinite() & ~alive).sum())
     return SamplerTrace(
-        name, int(alive.sum()), n_gone, _likely(gone, min(n_best, n_gone)), p[id].item(), _likely(p, n_best)
+        name, int(alive.sum()), n_gone, _most_likely(gone, min(n_best, n_gone)), p[id].item(), _most_likely(p, n_best)
     )
 
 
-def _likely(p: Tensor, n: int) -> list[tuple[int, float]]:
+def _most_likely(p: Tensor, n: int) -> list[tuple[int, float]]:
     best = p.topk(min(n, len(p)))
     return [(id, value) for id, value in zip(best.indices.tolist(), best.values.tolist(), strict=True) if value > 0]
 
 
-def n_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int:
+def max_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int:
     """How many tokens to make: as many as asked, or as fit."""
     if max_new_tokens is not None:
-        check_whole("max_new_tokens", max_new_tokens, 1)
+        check_int("max_new_tokens", max_new_tokens, 1)
     context = getattr(model.config, "context", None)
     place = getattr(model, "positions", None)
     limit = None if place is None else place.limit  # positions that are formulas have none
@@ -307,16 +307,16 @@ def search(
 
     Further options are those of `headway.search`, and settings of constraints and penalties by their flat names.
     """
-    model, tokenizer, rows = _prompted(model, prompts)
+    model, tokenizer, rows = _encode_prompts(model, prompts)
     if (num_beams is None) == (alpha is None):
         raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search)")
-    ends = end_ids(model) | checked_ids(tokenizer, stop_token_ids)
+    ends = eos_token_ids(model) | check_token_ids(tokenizer, stop_token_ids)
     own = {"n_best", "length_penalty", "length_norm", "early_stopping"} if alpha is None else {"k"}
     settings = {name: options.pop(name) for name in list(options) if name not in own}
     order = [name for name in PRESETS["default"] if name != "temperature"]
     pipe = make_pipeline(tokenizer, ends, order=order, **settings)
     shared: dict[str, Any] = {
-        "max_new_tokens": n_tokens_that_fit(model, max(map(len, rows)), max_new_tokens),
+        "max_new_tokens": max_tokens_that_fit(model, max(map(len, rows)), max_new_tokens),
         "eos_ids": sorted(ends),
         "pipeline": pipe,
         "vocab_size": tokenizer.vocab_size,

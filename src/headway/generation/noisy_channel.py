@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headway.errors import ConfigError, InputError, suggest
-from headway.generation.source import begin_id, encode_sources, start, translator
+from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
 from headway.models import NGram
-from headway.models.base import LanguageModel, Model, evaluating, language_model
+from headway.models.base import LanguageModel, Model, eval_mode, language_model
 from headway.nn.masks import padding
 
 
-class Terms(NamedTuple):
+class ChannelScores(NamedTuple):
     """What is known of a candidate, before weights."""
 
     direct: float  # ln p(y|x) / |y|
@@ -46,10 +46,10 @@ class ChannelWeights:
     lm: float = 0.2
     length: float = 0.0
 
-    def score(self, terms: Terms) -> float:
+    def score(self, terms: ChannelScores) -> float:
         return sum(getattr(self, name) * value for name, value in terms._asdict().items() if getattr(self, name))
 
-    def best(self, candidates: Sequence[Terms]) -> int:
+    def best(self, candidates: Sequence[ChannelScores]) -> int:
         """The place of the candidate with the highest score; the first of equals."""
         return max(range(len(candidates)), key=lambda i: (self.score(candidates[i]), -i))
 
@@ -83,8 +83,8 @@ STEPS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0
 ROUNDS = 3
 
 
-def tune(
-    candidates: Sequence[Sequence[Terms]],
+def tune_weights(
+    candidates: Sequence[Sequence[ChannelScores]],
     judge: Callable[[list[int]], float],
     *,
     terms: Sequence[str] = ("channel", "lm", "length"),
@@ -113,7 +113,7 @@ def tune(
 
 
 @dataclass(frozen=True)
-class Channel:
+class NoisyChannelReranker:
     """Who reranks: a model that translates back, a language model of what is written, or both."""
 
     reverse: Model | None = None
@@ -129,7 +129,7 @@ class Channel:
         sources: Sequence[str],
         candidates: Sequence[Sequence[tuple[str, float, int]]],
         n_source: Sequence[int],
-    ) -> list[list[Terms]]:
+    ) -> list[list[ChannelScores]]:
         """Of each candidate of each source: its text, ln p(y|x) and |y|, as the direct model has them; |x| likewise."""
         texts = [text for some in candidates for text, _, _ in some]
         repeated = [source for source, some in zip(sources, candidates, strict=True) for _ in some]
@@ -138,7 +138,7 @@ class Channel:
         found, at = [], 0
         for some, n in zip(candidates, n_source, strict=True):
             found.append([
-                Terms(log_prob / max(length, 1), back[at + i] / n, fluent[at + i] / n, length / n)
+                ChannelScores(log_prob / max(length, 1), back[at + i] / n, fluent[at + i] / n, length / n)
                 for i, (_, log_prob, length) in enumerate(some)
             ])  # fmt: skip
             at += len(some)
@@ -148,18 +148,18 @@ class Channel:
 def pair_log_probs(model: Model, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
     """ln p(target | source) of each pair. An empty source explains nothing: −∞. What is longer than the model's context
     is cut."""
-    model, tokenizer = translator(model)
+    model, tokenizer = require_translator(model)
     read = encode_sources(model, tokenizer, sources, truncate=True)
     end = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
     rows = [
-        [begin_id(model), *ids, end][: model.config.context + 1]
+        [decoder_start_id(model), *ids, end][: model.config.context + 1]
         for ids in tokenizer.encode_batch([text.strip() for text in targets])
     ]
     found = [-torch.inf] * len(rows)
     order = sorted((i for i, ids in enumerate(read) if ids), key=lambda i: (len(read[i]), len(rows[i])))
-    with evaluating(model), torch.inference_mode():
+    with eval_mode(model), torch.inference_mode():
         for some in _batches(order, rows, model.config.vocab_size):
-            state = start(model, [read[i] for i in some], max(len(rows[i]) for i in some))
+            state = start_from_sources(model, [read[i] for i in some], max(len(rows[i]) for i in some))
             for i, value in zip(some, _log_probs(model, [rows[i] for i in some], state), strict=True):
                 found[i] = value
     return found
@@ -185,7 +185,7 @@ def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
     pieces = [(i, row[at : at + limit + 1]) for i, row in enumerate(rows) for at in range(0, len(row) - 1, limit)]
     found = [first if row else 0.0 for row in rows]
     parts = [piece for _, piece in pieces]
-    with evaluating(lm), torch.inference_mode():
+    with eval_mode(lm), torch.inference_mode():
         for some in _batches(sorted(range(len(parts)), key=lambda j: len(parts[j])), parts, lm.config.vocab_size):
             state = lm.start(batch_size=len(some), capacity=max(len(parts[j]) - 1 for j in some))
             for j, value in zip(some, _log_probs(lm, [parts[j] for j in some], state), strict=True):

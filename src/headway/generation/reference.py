@@ -25,7 +25,7 @@ def decode(
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row).long() for row in rows], batch_first=True)
     ids = ids.to(model.device)
     if state is None:
-        state = model.start(batch_size=len(rows), capacity=room(model, int(lengths.max()) + max_new_tokens))
+        state = model.start(batch_size=len(rows), capacity=cache_capacity(model, int(lengths.max()) + max_new_tokens))
     for n in range(max_new_tokens):
         with torch.inference_mode():  # not around the yield: it would reach into the caller
             logits, state = model.step(ids, state, lengths if n == 0 else None, last=True)
@@ -36,7 +36,7 @@ def decode(
             row.append(token)
 
 
-def chooser(
+def pipeline_chooser(
     pipe: Pipeline | PerRowPipeline,
     prompts: Sequence[Sequence[int]],
     seeds: Sequence[int],
@@ -57,7 +57,7 @@ def chooser(
     return choose
 
 
-def room(model: LanguageModel, n_tokens: int) -> int | None:
+def cache_capacity(model: LanguageModel, n_tokens: int) -> int | None:
     """The capacity of a cache for so many tokens; past the context, where positions allow it, it grows as it fills."""
     context = getattr(model.config, "context", None)
     return n_tokens if context is None or n_tokens <= context else None

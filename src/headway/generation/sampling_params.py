@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from headway.errors import ConfigError
-from headway.generation.inputs import as_ids
+from headway.generation.inputs import token_id_set
 from headway.models.base import LanguageModel
 from headway.sampling import FLAT, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
-from headway.sampling.parameters import flat_name, plain
+from headway.sampling.parameters import flat_name, to_python
 from headway.tokenizers import Tokenizer
 
 DEFAULT_TEMPERATURE = 0.8
@@ -30,7 +30,7 @@ def make_pipeline(
 ) -> Pipeline | PerRowPipeline:
     """The pipeline of some settings, with what they leave to the tokenizer filled in: which tokens end a text, break a
     repeat, or are protected from xtc. A temperature of 0 is greedy, in some rows where it is a list."""
-    heat, settings = plain(temperature), _flat(settings)
+    heat, settings = to_python(temperature), _flat(settings)
     if isinstance(heat, list) and any(isinstance(value, int | float) and value < GREEDY_BELOW for value in heat):
         pipes = [
             make_pipeline(tokenizer, ends, preset, order, temperature=value, do_sample=do_sample, **own)
@@ -50,11 +50,11 @@ def make_pipeline(
     if settings.get("xtc_probability") is not None and settings.get("xtc_protected") is None:
         settings["xtc_protected"] = sorted({*ends, *tokens_containing(tokenizer, ("\n",))})
     pipe = Pipeline(preset=None if order is not None else preset, order=order, **settings)
-    for call in pipe.calls:
+    for call in pipe.samplers:
         if call.name == "logit_bias":
-            checked_ids(tokenizer, [id for row in call.values["bias"] for id, _ in row])
+            check_token_ids(tokenizer, [id for row in call.values["bias"] for id, _ in row])
     if not do_sample or (isinstance(heat, int | float) and heat < GREEDY_BELOW):
-        skipped = [call.name for call in pipe.calls if call.stage.group == "filter" and not call.is_off]
+        skipped = [call.name for call in pipe.samplers if call.sampler.group == "filter" and not call.is_off]
         pipe = pipe.greedy()
         if skipped:
             pipe.notes = [
@@ -69,9 +69,9 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         known = SAMPLERS[name].parameters if name in SAMPLERS else {}
         if isinstance(value, Mapping) and set(value) & set(known):
-            found |= {flat_name(name, parameter): plain(v) for parameter, v in value.items()}
+            found |= {flat_name(name, parameter): to_python(v) for parameter, v in value.items()}
         else:
-            found[name] = plain(value)
+            found[name] = to_python(value)
     return found
 
 
@@ -110,15 +110,15 @@ def tokens_containing(tokenizer: Tokenizer, texts: tuple[str, ...]) -> tuple[int
     return tuple(id for id, piece in enumerate(pieces) if any(text in piece for text in texts))
 
 
-def checked_ids(tokenizer: Tokenizer, ids: Iterable[int]) -> frozenset[int]:
-    found = as_ids(ids)
+def check_token_ids(tokenizer: Tokenizer, ids: Iterable[int]) -> frozenset[int]:
+    found = token_id_set(ids)
     for id in found:
         if not 0 <= id < tokenizer.vocab_size:
             raise ConfigError(f"there is no token {id}: this vocabulary has ids 0 to {tokenizer.vocab_size - 1}")
     return found
 
 
-def end_ids(model: LanguageModel) -> frozenset[int]:
+def eos_token_ids(model: LanguageModel) -> frozenset[int]:
     """The tokens that end a text of this model."""
     tokenizer = None if model.tokenizer is None else model.tokenizer.eos_id
     return frozenset(id for id in (model.config.eos_id, tokenizer) if id is not None)

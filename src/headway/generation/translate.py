@@ -13,17 +13,17 @@ import torch
 
 from headway.data.records import Pair
 from headway.errors import ConfigError, InputError
-from headway.generation.beam_search import Hypothesis, beam_search, make_rules
-from headway.generation.generate import Request, Token, write
-from headway.generation.inputs import check_whole, stages
-from headway.generation.noisy_channel import Channel, ChannelWeights, Terms, tune
-from headway.generation.sampling_params import end_ids, make_pipeline
-from headway.generation.source import begin_id, encode_sources, start, translator
+from headway.generation.beam_search import Hypothesis, beam_search, make_beam_config
+from headway.generation.generate import GenerationRequest, Token, stream_tokens
+from headway.generation.inputs import check_int, search_processors
+from headway.generation.noisy_channel import ChannelScores, ChannelWeights, NoisyChannelReranker, tune_weights
+from headway.generation.sampling_params import eos_token_ids, make_pipeline
+from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
 from headway.models import Transformer
-from headway.models.base import Model, Translator, evaluating
+from headway.models.base import EncoderDecoder, Model, eval_mode
 from headway.nn.linear import PackedWeights
 from headway.sampling import FLAT, PRESETS, SAMPLERS, PerRowPipeline, Pipeline
-from headway.sampling.samplers import Call
+from headway.sampling.samplers import BoundSampler
 from headway.tokenizers import Tokenizer
 
 DEFAULT_BEAMS = 5
@@ -39,7 +39,7 @@ class Translation(NamedTuple):
     tokens: list[int]  # the end token included
     ended: bool  # by the end token, not by the length
     others: list["Translation"]
-    terms: Terms | None = None  # what a noisy channel weighed
+    terms: ChannelScores | None = None  # what a noisy channel weighed
 
 
 EMPTY = Translation("", None, None, [], True, [])  # of an empty source
@@ -71,7 +71,7 @@ def translations(
     seed: int | None = None,
     preset: str | None = None,
     order: Sequence[str] | None = None,
-    channel: Channel | None = None,
+    channel: NoisyChannelReranker | None = None,
     note: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
@@ -85,12 +85,12 @@ def translations(
     (noisy_channel.py), and scores are then its. `note` gets the samplers, which may have something to say (`.notes`,
     `.warnings`).
     """
-    model, tokenizer = translator(model)
-    check_whole("batch_size", batch_size, 1)
-    check_whole("n_best", n_best, 1)
+    model, tokenizer = require_translator(model)
+    check_int("batch_size", batch_size, 1)
+    check_int("n_best", n_best, 1)
     sources = encode_sources(model, tokenizer, texts, truncate=truncate)
     longest = _longest(model, max_new_tokens)
-    ends = end_ids(model)
+    ends = eos_token_ids(model)
     least = settings.get("min_new_tokens")
     if isinstance(least, int) and least > longest:
         raise ConfigError(f"min_new_tokens={least} is more than the {longest} tokens a translation may have")
@@ -102,7 +102,7 @@ def translations(
         for name, value in of_beams.items():
             raise ConfigError(f"{name}={value!r} is for beam search, and this draws at random: one of the two")
         if seed is not None:
-            check_whole("seed", seed, -(2**63), 2**63 - 1)
+            check_int("seed", seed, -(2**63), 2**63 - 1)
         pipe = make_pipeline(tokenizer, ends, preset or "default", order, **settings)
         note(pipe)
         base = secrets.randbits(32) if seed is None else seed
@@ -111,28 +111,28 @@ def translations(
             if unused is not None:
                 raise ConfigError(f"{name}={unused!r} with beam search, which draws nothing at random: leave it out")
         beams = DEFAULT_BEAMS if num_beams is None else num_beams
-        check_whole("num_beams", beams, 1)
+        check_int("num_beams", beams, 1)
         if n_best > beams:
             raise ConfigError(f"n_best={n_best} of num_beams={beams}: at most as many as there are beams")
         of_beams = {"length_penalty": 1.0, "length_norm": "power", "early_stopping": False, **of_beams}
-        make_rules(beams, longest, sorted(ends), **of_beams, n_best=n_best)  # refuses what is wrong, here and now
+        make_beam_config(beams, longest, sorted(ends), **of_beams, n_best=n_best)  # refuses what is wrong, here and now
         order = order or [name for name in PRESETS["default"] if name != "temperature"]
         asked_for = make_pipeline(tokenizer, ends, order=order, **settings)
         note(asked_for)
-        pipe = stages(asked_for, "beam search", len(texts))
+        pipe = search_processors(asked_for, "beam search", len(texts))
     if pipe.n_rows not in (None, len(texts)):
         raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(texts)} texts: one value, or one per text")
 
     def by_beams(rows: list[int]) -> list[list[Translation]]:
         found = beam_search(
             model,
-            [[begin_id(model)] for _ in rows],
+            [[decoder_start_id(model)] for _ in rows],
             num_beams=beams,
             max_new_tokens=longest,
             eos_ids=sorted(ends),
             n_best=n_best if channel is None else beams,
             pipeline=pipe.select(rows),
-            state=start(model, [sources[row] for row in rows], longest + 1),
+            state=start_from_sources(model, [sources[row] for row in rows], longest + 1),
             vocab_size=tokenizer.vocab_size,
             **of_beams,
         )
@@ -144,13 +144,13 @@ def translations(
 
     def by_chance(rows: list[int]) -> list[list[Translation]]:
         several = [row for row in rows for _ in range(n_best)]
-        request = Request(model, tokenizer, pipe, ends, [], include_stop=False, logprobs=0, explain=False)
+        request = GenerationRequest(model, tokenizer, pipe, ends, [], include_stop=False, logprobs=0, explain=False)
         seeds = [base + row * n_best + j for row in rows for j in range(n_best)]
-        state = start(model, [sources[row] for row in rows], longest + 1)
+        state = start_from_sources(model, [sources[row] for row in rows], longest + 1)
         state = state.reorder([i for i in range(len(rows)) for _ in range(n_best)])
-        prompts = [[begin_id(model)] for _ in several]
+        prompts = [[decoder_start_id(model)] for _ in several]
         written: list[list[Token]] = [[] for _ in several]
-        for token in write(request, pipe.select(several), prompts, [longest] * len(several), seeds, state):
+        for token in stream_tokens(request, pipe.select(several), prompts, [longest] * len(several), seeds, state):
             written[token.row].append(token)
         drawn = [_written(tokens) for tokens in written]
         by_row = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
@@ -160,7 +160,7 @@ def translations(
 
 
 def _in_batches(
-    model: Translator,
+    model: EncoderDecoder,
     sources: list[list[int]],
     batch_size: int,
     work: Callable[[list[int]], list[list[Translation]]],
@@ -170,16 +170,16 @@ def _in_batches(
     order = sorted((row for row, source in enumerate(sources) if source), key=lambda row: -len(sources[row]))
     for at in range(0, len(order), batch_size):
         rows = order[at : at + batch_size]
-        with evaluating(model), PackedWeights(), torch.inference_mode():
+        with eval_mode(model), PackedWeights(), torch.inference_mode():
             found = work(rows)
         yield from ((row, best._replace(others=others)) for row, (best, *others) in zip(rows, found, strict=True))
 
 
-def _longest(model: Translator, asked: int | None) -> int:
+def _longest(model: EncoderDecoder, asked: int | None) -> int:
     """How many tokens a translation may have, its end included."""
     limit = model.decoder.positions.limit if isinstance(model, Transformer) else None
     if asked is not None:
-        check_whole("max_new_tokens", asked, 1)
+        check_int("max_new_tokens", asked, 1)
         if limit is not None and asked >= limit:
             raise InputError(
                 f"max_new_tokens={asked} do not fit in the context of {limit}: ask for at most {limit - 1}"
@@ -199,7 +199,7 @@ def _draws(settings: dict[str, Any], num_beams: int | None) -> bool:
             given[name] = {}
     return num_beams is None and any(
         SAMPLERS[stage].group not in ("constraint", "penalty")
-        and ("temperature" in stage or not values or not Call.of(stage, values).is_off)
+        and ("temperature" in stage or not values or not BoundSampler.of(stage, values).is_off)
         for stage, values in given.items()
     )
 
@@ -210,7 +210,7 @@ def _spelled(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> Trans
 
 
 def _reranked(
-    channel: Channel, texts: Sequence[str], found: Sequence[list[Translation]], lengths: Sequence[int]
+    channel: NoisyChannelReranker, texts: Sequence[str], found: Sequence[list[Translation]], lengths: Sequence[int]
 ) -> list[list[Translation]]:
     """The candidates of each text, the best first by the channel's score."""
     candidates = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in some] for some in found]
@@ -221,21 +221,21 @@ def _reranked(
     return ranked
 
 
-class Tuned(NamedTuple):
+class TunedWeights(NamedTuple):
     weights: ChannelWeights
     before: float  # score of the direct model's own order
     after: float
 
 
-def tuned(
+def tune_reranker(
     model: Model,
-    channel: Channel,
+    channel: NoisyChannelReranker,
     pairs: Sequence[Pair],
     metric: Callable[[list[str], list[str]], float],
     *,
     num_beams: int = DEFAULT_BEAMS,
     batch_size: int = DEFAULT_BATCH,
-) -> Tuned:
+) -> TunedWeights:
     """The weights under which the reranked translations score highest by `metric(texts, references)`, such as BLEU."""
     references = [pair.target for pair in pairs]
     found = translate(
@@ -248,14 +248,16 @@ def tuned(
         channel=channel,
     )
     candidates = [[t, *t.others] for t in found]
-    terms = [[t.terms or Terms(0.0, 0.0, 0.0, 0.0) for t in some] for some in candidates]  # an empty source has none
+    terms = [
+        [t.terms or ChannelScores(0.0, 0.0, 0.0, 0.0) for t in some] for some in candidates
+    ]  # an empty source has none
 
     def judge(chosen: list[int]) -> float:
         return metric([some[i].text for some, i in zip(candidates, chosen, strict=True)], references)
 
     used = [name for name, part in (("channel", channel.reverse), ("lm", channel.lm)) if part is not None]
-    weights, after = tune(terms, judge, terms=[*used, "length"])
-    return Tuned(weights, judge([ChannelWeights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
+    weights, after = tune_weights(terms, judge, terms=[*used, "length"])
+    return TunedWeights(weights, judge([ChannelWeights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
 
 
 def _written(tokens: list[Token]) -> Translation:

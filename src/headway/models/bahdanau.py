@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import BahdanauConfig
-from headway.models.base import Translator, blank_padding, check_source, given_source, source_lengths
-from headway.models.builders import check_rows
+from headway.models.base import EncoderDecoder, check_source, mask_padding, require_source, source_lengths
+from headway.models.builders import check_batch_size
 from headway.nn.additive_attention import AdditiveAttention
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
-from headway.nn.kv_cache import as_rows
-from headway.nn.recurrent import BidirectionalStack, Carried, Recurrent
+from headway.nn.kv_cache import row_indices
+from headway.nn.recurrent import BidirectionalStack, Recurrent, RecurrentState
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class Annotations:
 
 @dataclass(frozen=True)
 class BahdanauState:
-    carried: Carried  # s_i, and the cell where there is one
+    recurrent_state: RecurrentState  # s_i, and the cell where there is one
     source: Annotations
     length: Tensor  # (B,)
 
     @property
     def nbytes(self) -> int:
-        return sum(t.nbytes for t in (*self.carried, self.source.h, self.source.keys))
+        return sum(t.nbytes for t in (*self.recurrent_state, self.source.h, self.source.keys))
 
     def reorder(self, rows: Tensor | Sequence[int]) -> "BahdanauState":
-        rows = as_rows(rows, self.length)
-        return BahdanauState(tuple(t[rows] for t in self.carried), self.source.reorder(rows), self.length[rows])
+        rows = row_indices(rows, self.length)
+        return BahdanauState(tuple(t[rows] for t in self.recurrent_state), self.source.reorder(rows), self.length[rows])
 
     def copy(self) -> "BahdanauState":
-        return replace(self, carried=tuple(t.clone() for t in self.carried), length=self.length.clone())
+        return replace(self, recurrent_state=tuple(t.clone() for t in self.recurrent_state), length=self.length.clone())
 
 
-class Bahdanau(Translator):
+class Bahdanau(EncoderDecoder):
     config: BahdanauConfig
 
     def __init__(self, config: BahdanauConfig):
@@ -85,19 +85,19 @@ class Bahdanau(Translator):
         """The matrix and the bias (V,) that turn vectors into logits."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
-    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Annotations, Carried]:
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Annotations, RecurrentState]:
         """What is seen of the source, and the state that the decoder begins with."""
         lengths = source_lengths(source, source_mask)
         check_ids(source, self.config.vocab_size, "source")
         h, _, back = self.encoder(self.dropout(F.embedding(source, self.embedding)), lengths)
         h = self.dropout(h)
         s = torch.tanh(self.first(back[0]))
-        cell = (torch.zeros_like(s),) if self.decoder.n_carried == 2 else ()
+        cell = (torch.zeros_like(s),) if self.decoder.n_state_tensors == 2 else ()
         return Annotations(h, self.attention.U(h), source_mask), (s, *cell)
 
     def write(
-        self, ids: Tensor, carried: Carried, seen: Annotations, lengths: Tensor | None
-    ) -> tuple[Tensor, Carried, Tensor]:
+        self, ids: Tensor, carried: RecurrentState, seen: Annotations, lengths: Tensor | None
+    ) -> tuple[Tensor, RecurrentState, Tensor]:
         """The vectors (B, T, …) that are turned into logits, what is carried on, and the alignment (B, T, S)."""
         check_ids(ids, self.config.vocab_size)
         outputs, alignment = [], []
@@ -121,11 +121,11 @@ class Bahdanau(Translator):
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def hidden(
+    def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """The vectors that are turned into logits."""
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         check_source(ids, source)
         seen, carried = self.encode(source, source_mask)
         return self.write(ids, carried, seen, None)[0]
@@ -139,15 +139,15 @@ class Bahdanau(Translator):
         source_mask: Tensor | None = None,
     ) -> BahdanauState:
         """Read the source (B, S) and be ready to write its targets, of any length."""
-        source = given_source(source, batch_size)
+        source = require_source(source, batch_size)
         seen, carried = self.encode(source, source_mask)
         return BahdanauState(carried, seen, torch.zeros(source.shape[0], dtype=torch.long, device=source.device))
 
     @torch.no_grad()
     def advance(self, ids: Tensor, state: BahdanauState, lengths: Tensor | None = None) -> tuple[Tensor, BahdanauState]:
         """The vectors that are turned into logits, after each of the new target tokens (B, T)."""
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, len(state.length))
-        hidden, carried, _ = self.write(ids, state.carried, state.source, lengths)
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, len(state.length))
+        hidden, carried, _ = self.write(ids, state.recurrent_state, state.source, lengths)
         length = state.length + (ids.shape[1] if lengths is None else lengths)
         return hidden, BahdanauState(carried, state.source, length)

@@ -92,7 +92,7 @@ class Model(nn.Module):
         return save(self, path, overwrite=overwrite)
 
 
-class Writer(Model):
+class AutoregressiveLM(Model):
     """A generative model whose logits are a product of vectors and one matrix: `advance` says what a step is."""
 
     config: Any
@@ -117,12 +117,12 @@ class Writer(Model):
         return self.unembed(last_real(hidden, lengths) if last else hidden), state
 
 
-class Translator(Writer):
+class EncoderDecoder(AutoregressiveLM):
     """One that writes from a source."""
 
     needs_source = True
 
-    def hidden(
+    def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """The vectors (B, T, D) that are turned into logits."""
@@ -143,7 +143,7 @@ class Translator(Writer):
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """Logits (B, T, V) after each target token (B, T), given the source (B, S)."""
-        return self.unembed(self.hidden(ids, lengths, source=source, source_mask=source_mask))
+        return self.unembed(self.hidden_states(ids, lengths, source=source, source_mask=source_mask))
 
 
 def language_model(model: object) -> LanguageModel:
@@ -157,7 +157,7 @@ def language_model(model: object) -> LanguageModel:
 
 
 @contextmanager
-def evaluating(model: object) -> Iterator[None]:
+def eval_mode(model: object) -> Iterator[None]:
     """Without dropout inside the block, whatever the model's mode was; and back to that after it."""
     was_training = isinstance(model, nn.Module) and model.training
     if was_training:
@@ -169,7 +169,7 @@ def evaluating(model: object) -> Iterator[None]:
             cast(nn.Module, model).train()
 
 
-def blank_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def mask_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Check `lengths` (B,) against `ids` (B, T) and put token 0 where there is padding, whatever was there.
 
     Lengths that say "no padding" come back as None. Where they are on the host this costs nothing; on the device
@@ -193,7 +193,7 @@ def blank_padding(ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor |
     return ids.masked_fill(~padding(lengths, ids.shape[1]), 0), lengths
 
 
-def given_source(source: Tensor | None, batch_size: int | None) -> Tensor:
+def require_source(source: Tensor | None, batch_size: int | None) -> Tensor:
     """The source that a state is started from."""
     if source is None:
         raise InputError("an encoder-decoder writes from a source: start(source=ids, source_mask=…)")

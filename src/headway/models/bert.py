@@ -15,7 +15,7 @@ from headway.config import BERTConfig
 from headway.errors import InputError
 from headway.models.base import Model, check_context
 from headway.models.builders import build_blocks, build_final_norm, build_norm, build_positions
-from headway.nn import Embedding, Look
+from headway.nn import AttentionContext, Embedding
 from headway.nn.embedding import check_ids, check_shape
 from headway.nn.feedforward import ACTIVATIONS
 from headway.nn.init import truncated_normal
@@ -57,10 +57,10 @@ class BERT(Model):
                 raise InputError(f"segments of shape {tuple(segments.shape)} for ids of shape {tuple(ids.shape)}")
         ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
         pos = torch.arange(ids.shape[-1], device=ids.device)[None]
-        look = Look(
+        look = AttentionContext(
             mask=None if mask is None else mask[:, None, None],
             bias=self.positions.bias(pos, pos),
-            inside=self.positions.inside(pos),
+            qkv_transform=self.positions.qkv_transform(pos),
         )
         x = self.positions.embed(self.embedding(ids), pos)
         x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
@@ -106,13 +106,13 @@ class MaskedLM(Model):
         """The matrix (V, D) that turns vectors into logits."""
         return self.encoder.embedding.weight if self.output is None else self.output
 
-    def hidden(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+    def hidden_states(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """The vectors (B, T, D) that are turned into logits."""
         return self.norm(self.activation(self.dense(self.encoder(ids, mask, segments))))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Logits (B, T, V) for every position."""
-        return F.linear(self.hidden(ids, mask, segments), self.table, self.bias)
+        return F.linear(self.hidden_states(ids, mask, segments), self.table, self.bias)
 
 
 def check_mask(ids: Tensor, mask: Tensor | None, name: str) -> None:

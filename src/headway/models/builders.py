@@ -79,7 +79,7 @@ def start_cache(model: Model, place: Positions, n_layers: int, batch_size: int, 
     )
 
 
-def check_rows(ids: Tensor, n_rows: int) -> None:
+def check_batch_size(ids: Tensor, n_rows: int) -> None:
     if ids.shape[0] != n_rows:
         raise InputError(
             f"ids of shape {tuple(ids.shape)} for a state of {n_rows} rows: "

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from headway.config import GPTConfig
-from headway.models.base import Writer, blank_padding, check_context
-from headway.models.builders import build_blocks, build_final_norm, build_positions, check_rows, start_cache
-from headway.nn import Embedding, KVCache, Look, masks
+from headway.models.base import AutoregressiveLM, check_context, mask_padding
+from headway.models.builders import build_blocks, build_final_norm, build_positions, check_batch_size, start_cache
+from headway.nn import AttentionContext, Embedding, KVCache, masks
 from headway.nn.beam_cache import Cache
 from headway.nn.init import normal
 
 
-class GPT(Writer):
+class GPT(AutoregressiveLM):
     config: GPTConfig
 
     def __init__(self, config: GPTConfig):
@@ -53,11 +53,11 @@ class GPT(Writer):
 
         Where `documents` (B, T) says which document each token belongs to, several share a row as if each were alone.
         """
-        return self.unembed(self.hidden(ids, lengths, documents))
+        return self.unembed(self.hidden_states(ids, lengths, documents))
 
-    def hidden(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+    def hidden_states(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """The vectors (B, T, D) that are turned into logits. Padding comes last, so causality alone hides it."""
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         check_context(ids.shape[-1], self.positions.limit, self.config.positions)
         places = torch.arange(ids.shape[-1], device=ids.device)[None]
         pos = places if documents is None else masks.positions_in(documents)
@@ -65,8 +65,8 @@ class GPT(Writer):
         if documents is not None:
             mask = masks.document(documents)[:, None] & masks.causal(ids.shape[-1], device=ids.device)
         # A bias depends on distances alone, which are the same inside a document, wherever it stands.
-        bias, inside = self.positions.bias(places, places), self.positions.inside(pos)
-        look = Look(causal=mask is None, mask=mask, bias=bias, inside=inside)
+        bias, inside = self.positions.bias(places, places), self.positions.qkv_transform(pos)
+        look = AttentionContext(causal=mask is None, mask=mask, bias=bias, qkv_transform=inside)
         x = self.dropout(self.positions.embed(self.embedding(ids), pos))
         for block in self.blocks:
             x = block(x, look)
@@ -79,14 +79,14 @@ class GPT(Writer):
     @torch.no_grad()  # the cache is written in place: there is no way back through it
     def advance(self, ids: Tensor, state: Cache, lengths: Tensor | None = None) -> tuple[Tensor, Cache]:
         """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, state.batch_size)
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, state.batch_size)
         step = state.extend(ids.shape[1], lengths)
-        look = Look(
+        look = AttentionContext(
             causal=step.causal,
             mask=step.mask,
             bias=step.bias(self.positions),
-            inside=self.positions.inside(step.pos),
+            qkv_transform=self.positions.qkv_transform(step.pos),
         )
         x = self.dropout(self.positions.embed(self.embedding(ids), step.pos))
         for i, block in enumerate(self.blocks):

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import NPLMConfig
-from headway.models.base import Writer, blank_padding
-from headway.models.builders import check_rows
+from headway.models.base import AutoregressiveLM, mask_padding
+from headway.models.builders import check_batch_size
 from headway.nn.embedding import check_ids
-from headway.nn.kv_cache import Tail
+from headway.nn.kv_cache import TokenWindow
 
 
-class NPLM(Writer):
+class NPLM(AutoregressiveLM):
     config: NPLMConfig
 
     def __init__(self, config: NPLMConfig):
@@ -64,22 +64,22 @@ class NPLM(Writer):
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.unembed(self.hidden(ids, lengths))
+        return self.unembed(self.hidden_states(ids, lengths))
 
-    def hidden(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def hidden_states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The vectors that are turned into logits."""
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         check_ids(ids, self.config.vocab_size)
         return self.after(F.pad(ids.long(), (self.config.order - 2, 0), value=-1))
 
-    def start(self, batch_size: int = 1, capacity: int | None = None) -> Tail:
+    def start(self, batch_size: int = 1, capacity: int | None = None) -> TokenWindow:
         """No room is needed, so `capacity` is for the contract's sake."""
-        return Tail.start(batch_size, self.config.order - 2, self.device)
+        return TokenWindow.start(batch_size, self.config.order - 2, self.device)
 
     @torch.no_grad()
-    def advance(self, ids: Tensor, state: Tail, lengths: Tensor | None = None) -> tuple[Tensor, Tail]:
+    def advance(self, ids: Tensor, state: TokenWindow, lengths: Tensor | None = None) -> tuple[Tensor, TokenWindow]:
         """The vectors that are turned into logits, after each of the new tokens (B, T)."""
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, len(state.length))
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, len(state.length))
         check_ids(ids, self.config.vocab_size)
         return self.after(state.before(ids)), state.after(ids, lengths)

@@ -23,18 +23,18 @@ from torch import Tensor, nn
 
 from headway.config import RNNConfig
 from headway.errors import InputError
-from headway.models.base import Writer, blank_padding
-from headway.models.builders import check_rows
+from headway.models.base import AutoregressiveLM, mask_padding
+from headway.models.builders import check_batch_size
 from headway.nn.embedding import check_ids
-from headway.nn.kv_cache import as_rows
-from headway.nn.recurrent import Carried, Recurrent, locked_dropout
+from headway.nn.kv_cache import row_indices
+from headway.nn.recurrent import Recurrent, RecurrentState, variational_dropout
 
 
 @dataclass(frozen=True)
 class RNNState:
     """What each layer carries on: (h,) or (h, c), each (B, D)."""
 
-    layers: tuple[Carried, ...]
+    layers: tuple[RecurrentState, ...]
     length: Tensor  # (B,)
 
     @property
@@ -42,14 +42,14 @@ class RNNState:
         return sum(t.nbytes for layer in self.layers for t in layer)
 
     def reorder(self, rows: Tensor | Sequence[int]) -> "RNNState":
-        rows = as_rows(rows, self.length)
+        rows = row_indices(rows, self.length)
         return RNNState(tuple(tuple(t[rows] for t in layer) for layer in self.layers), self.length[rows])
 
     def copy(self) -> "RNNState":
         return RNNState(tuple(tuple(t.clone() for t in layer) for layer in self.layers), self.length.clone())
 
 
-class RNN(Writer):
+class RNN(AutoregressiveLM):
     config: RNNConfig
 
     def __init__(self, config: RNNConfig):
@@ -79,8 +79,8 @@ class RNN(Writer):
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
     def run(
-        self, ids: Tensor, layers: Sequence[Carried], lengths: Tensor | None = None
-    ) -> tuple[Tensor, list[Carried]]:
+        self, ids: Tensor, layers: Sequence[RecurrentState], lengths: Tensor | None = None
+    ) -> tuple[Tensor, list[RecurrentState]]:
         """The vectors (B, T, D) that are turned into logits, and what the layers carry on."""
         check_ids(ids, self.config.vocab_size)
         x, after = self._drop(self._words(ids), self.config.dropout_input), []
@@ -98,19 +98,19 @@ class RNN(Writer):
         return F.embedding(ids, self.embedding) * F.embedding(ids, kept)
 
     def _drop(self, x: Tensor, p: float) -> Tensor:
-        return locked_dropout(x, p, self.training) if self.config.locked else F.dropout(x, p, self.training)
+        return variational_dropout(x, p, self.training) if self.config.locked else F.dropout(x, p, self.training)
 
-    def begin(self, batch_size: int) -> list[Carried]:
+    def begin(self, batch_size: int) -> list[RecurrentState]:
         return [layer.start(batch_size) for layer in self.layers]
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.unembed(self.hidden(ids, lengths))
+        return self.unembed(self.hidden_states(ids, lengths))
 
-    def hidden(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def hidden_states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Padding comes last, and nothing after a row's end is asked for: it may be computed."""
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         return self.run(ids, self.begin(ids.shape[0]))[0]
 
     def start(self, batch_size: int = 1, capacity: int | None = None) -> RNNState:
@@ -123,7 +123,7 @@ class RNN(Writer):
     @torch.no_grad()
     def advance(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
         """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, len(state.length))
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, len(state.length))
         hidden, layers = self.run(ids, state.layers, lengths)
         return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))

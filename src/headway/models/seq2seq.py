@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import Seq2SeqConfig
-from headway.models.base import Translator, blank_padding, check_source, given_source, source_lengths
-from headway.models.builders import check_rows
+from headway.models.base import EncoderDecoder, check_source, mask_padding, require_source, source_lengths
+from headway.models.builders import check_batch_size
 from headway.models.rnn import RNNState
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
-from headway.nn.recurrent import Carried, Recurrent, reversed_rows
+from headway.nn.recurrent import Recurrent, RecurrentState, reverse_sequences
 
 
-class Seq2Seq(Translator):
+class Seq2Seq(EncoderDecoder):
     config: Seq2SeqConfig
 
     def __init__(self, config: Seq2SeqConfig):
@@ -46,18 +46,20 @@ class Seq2Seq(Translator):
         """The matrix (V, D) and the bias (V,) that turn vectors into logits."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
-    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> list[Carried]:
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> list[RecurrentState]:
         """source (B, S), source_mask (B, S) True = a real token → what each layer holds after the last one."""
         lengths = source_lengths(source, source_mask)
         check_ids(source, self.config.vocab_size, "source")
-        x = F.embedding(reversed_rows(source, lengths) if self.config.reverse else source, self.embedding)
+        x = F.embedding(reverse_sequences(source, lengths) if self.config.reverse else source, self.embedding)
         after = []
         for layer in self.encoder:
             x, carried = layer(self.dropout(x), layer.start(x.shape[0]), lengths)
             after.append(carried)
         return after
 
-    def write(self, ids: Tensor, layers: Sequence[Carried], lengths: Tensor | None) -> tuple[Tensor, list[Carried]]:
+    def write(
+        self, ids: Tensor, layers: Sequence[RecurrentState], lengths: Tensor | None
+    ) -> tuple[Tensor, list[RecurrentState]]:
         check_ids(ids, self.config.vocab_size)
         x, after = F.embedding(ids, self.embedding), []
         for layer, carried in zip(self.decoder, layers, strict=True):
@@ -67,11 +69,11 @@ class Seq2Seq(Translator):
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def hidden(
+    def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """The vectors (B, T, D) that are turned into logits."""
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         check_source(ids, source)
         return self.write(ids, self.encode(source, source_mask), None)[0]
 
@@ -84,15 +86,15 @@ class Seq2Seq(Translator):
         source_mask: Tensor | None = None,
     ) -> RNNState:
         """Read the source (B, S) and be ready to write its targets, of any length."""
-        source = given_source(source, batch_size)
+        source = require_source(source, batch_size)
         layers = tuple(self.encode(source, source_mask))
         return RNNState(layers, torch.zeros(source.shape[0], dtype=torch.long, device=source.device))
 
     @torch.no_grad()
     def advance(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
         """The vectors (B, T, D) that are turned into logits, after each of the new target tokens (B, T)."""
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, len(state.length))
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, len(state.length))
         hidden, layers = self.write(ids, state.layers, lengths)
         return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from headway.config import TransformerConfig
-from headway.models.base import Translator, blank_padding, check_context, check_source, given_source
+from headway.models.base import EncoderDecoder, check_context, check_source, mask_padding, require_source
 from headway.models.bert import check_mask
-from headway.models.builders import build_blocks, build_final_norm, build_positions, check_rows, start_cache
-from headway.nn import Embedding, KVCache, Look
-from headway.nn.beam_cache import BeamCache, BeamExtension, Cache
+from headway.models.builders import build_blocks, build_final_norm, build_positions, check_batch_size, start_cache
+from headway.nn import AttentionContext, Embedding, KVCache
+from headway.nn.beam_cache import BeamCache, BeamCacheUpdate, Cache
 from headway.nn.embedding import check_shape
 from headway.nn.init import xavier
-from headway.nn.kv_cache import Extension, as_rows
+from headway.nn.kv_cache import CacheUpdate, row_indices
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TransformerState:
         return self.cache.nbytes + self.source.keys.nbytes + self.source.values.nbytes
 
     def reorder(self, rows: Tensor | Sequence[int]) -> "TransformerState":
-        rows = as_rows(rows, self.length)
+        rows = row_indices(rows, self.length)
         return TransformerState(self.cache.reorder(rows), self.source.reorder(rows))
 
     def branch(self, n_beams: int) -> "TransformerState":
@@ -89,10 +89,10 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:  # (B, S, D), mask (B, S)
         pos = torch.arange(x.shape[1], device=x.device)[None]
-        look = Look(
+        look = AttentionContext(
             mask=None if mask is None else mask[:, None, None],
             bias=self.positions.bias(pos, pos),
-            inside=self.positions.inside(pos),
+            qkv_transform=self.positions.qkv_transform(pos),
         )
         x = self.dropout(self.positions.embed(x, pos))
         for block in self.blocks:
@@ -116,22 +116,26 @@ class Decoder(nn.Module):
         keys, values = zip(*pairs, strict=True)
         return CrossAttentionCache(torch.stack(keys), torch.stack(values), mask)
 
-    def forward(self, x: Tensor, source: CrossAttentionCache, step: Extension | BeamExtension | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, source: CrossAttentionCache, step: CacheUpdate | BeamCacheUpdate | None = None
+    ) -> Tensor:
         """x (B, T, D)"""
         place = self.positions
         if step is None:
             pos = torch.arange(x.shape[1], device=x.device)[None]
-            look = Look(causal=True, bias=place.bias(pos, pos), inside=place.inside(pos))
+            look = AttentionContext(causal=True, bias=place.bias(pos, pos), qkv_transform=place.qkv_transform(pos))
         else:
             pos = step.pos
-            look = Look(causal=step.causal, mask=step.mask, bias=step.bias(place), inside=place.inside(pos))
+            look = AttentionContext(
+                causal=step.causal, mask=step.mask, bias=step.bias(place), qkv_transform=place.qkv_transform(pos)
+            )
         x = self.dropout(place.embed(x, pos))
         for i, block in enumerate(self.blocks):
             x = block(x, look, None if step is None else step.layer(i), source.layer(i))
         return x
 
 
-class Transformer(Translator):
+class Transformer(EncoderDecoder):
     config: TransformerConfig
 
     def __init__(self, config: TransformerConfig):
@@ -165,11 +169,11 @@ class Transformer(Translator):
             source = source.masked_fill(~source_mask, 0)  # padding may hold anything
         return self.encoder(self.embedding(source, "source"), source_mask)
 
-    def hidden(
+    def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """The vectors (B, T, D) that are turned into logits."""
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
         check_source(ids, source)
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
@@ -184,7 +188,7 @@ class Transformer(Translator):
         source_mask: Tensor | None = None,
     ) -> TransformerState:
         """Read the source (B, S) and be ready to write its targets, `capacity` tokens each (default: the context)."""
-        source = given_source(source, batch_size)
+        source = require_source(source, batch_size)
         seen = self.decoder.project(self.encode(source, source_mask), source_mask)
         place, n_layers = self.decoder.positions, self.config.n_decoder_layers
         return TransformerState(start_cache(self, place, n_layers, source.shape[0], capacity), seen)
@@ -194,8 +198,8 @@ class Transformer(Translator):
         self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None
     ) -> tuple[Tensor, TransformerState]:
         """The vectors (B, T, D) that are turned into logits, after each of the new target tokens (B, T)."""
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, state.cache.batch_size)
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, state.cache.batch_size)
         step = state.cache.extend(ids.shape[1], lengths)
         x = self.decoder(self.embedding(ids), state.source, step)
         return self.decoder.norm(x), replace(state, cache=step.after())

@@ -7,8 +7,8 @@ heads · `K` width of one head · `F` feed-forward width · `V` vocabulary · `L
 
 from headway.nn.attention import (
     ATTENTIONS,
+    AttentionContext,
     CrossAttention,
-    Look,
     SelfAttention,
     dot_product_attention,
     fast_attention,
@@ -24,6 +24,7 @@ from headway.nn.positions import Positions, make_positions
 
 __all__ = [
     "ATTENTIONS",
+    "AttentionContext",
     "Block",
     "Blocks",
     "CrossAttention",
@@ -32,7 +33,6 @@ __all__ = [
     "GatedFeedForward",
     "KVCache",
     "LayerNorm",
-    "Look",
     "Positions",
     "RMSNorm",
     "SelfAttention",

@@ -21,10 +21,10 @@ from headway.errors import InputError
 from headway.nn import masks
 from headway.nn.kv_cache import LayerCache
 from headway.nn.linear import Linear
-from headway.nn.positions import Inside
+from headway.nn.positions import QKVTransform
 
 
-class Attend(Protocol):
+class AttentionFn(Protocol):
     """q (B, H, T, K);  k, v (B, G, S, K), each of the G heads serving H/G query heads;
     mask, True = may be looked at, and bias, added to the scores, broadcast to (B, H, T, S);
     causal: the queries are the last T of the S positions and see nothing after themselves.
@@ -54,7 +54,7 @@ def dot_product_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention, written for the eye. See `Attend` for the arguments."""
+    """Scaled dot-product attention, written for the eye. See `AttentionFn` for the arguments."""
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
     if bias is not None:
@@ -171,17 +171,21 @@ def _with_causal(mask: Tensor | None, causal: bool, n_queries: int, n_keys: int,
     return behind if mask is None else mask & behind
 
 
-ATTENTIONS: dict[str, Attend] = {"reference": dot_product_attention, "fast": fast_attention, "flex": flex_attention}
+ATTENTIONS: dict[str, AttentionFn] = {
+    "reference": dot_product_attention,
+    "fast": fast_attention,
+    "flex": flex_attention,
+}
 
 
 @dataclass(frozen=True)
-class Look:
+class AttentionContext:
     """What the queries of one pass may see, made once by the model and shared by all its layers."""
 
     causal: bool = False
     mask: Tensor | None = None  # (B or 1, 1, T, S)
     bias: Tensor | None = None  # (B or 1, H, T, S)
-    inside: Inside | None = None  # positions that enter through q, k and v
+    qkv_transform: QKVTransform | None = None  # positions that enter through q, k and v
 
 
 class SelfAttention(nn.Module):
@@ -207,17 +211,17 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(d_model, [n * self.d_head for n in self.heads], bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
         self.dropout = dropout
-        self.attend: Attend = fast_attention
+        self.attention_fn: AttentionFn = fast_attention
 
-    def forward(self, x: Tensor, look: Look, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
+    def forward(self, x: Tensor, look: AttentionContext, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
         qkv = self.qkv(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H + 2G, T, K)
         q, k, v = qkv.split(self.heads, dim=1)
-        if look.inside is not None:
-            q, k, v = look.inside(q, k, v)
+        if look.qkv_transform is not None:
+            q, k, v = look.qkv_transform(q, k, v)
         if cache is not None:
             k, v = cache.append(k, v)  # (B, G, S, K): all positions so far
         dropout = self.dropout if self.training else 0.0
-        y, _ = self.attend(q, k, v, mask=look.mask, bias=look.bias, causal=look.causal, dropout=dropout)
+        y, _ = self.attention_fn(q, k, v, mask=look.mask, bias=look.bias, causal=look.causal, dropout=dropout)
         return self.out(_merge_heads(y))
 
 
@@ -244,7 +248,7 @@ class CrossAttention(nn.Module):
         self.kv = Linear(d_model, [self.n_kv_heads * self.d_head] * 2, bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
         self.dropout = dropout
-        self.attend: Attend = fast_attention
+        self.attention_fn: AttentionFn = fast_attention
 
     def project(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """source (B, S, D) → keys and values (B, G, S, K)."""
@@ -255,7 +259,7 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:  # x (B, T, D)
         q = self.q(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H, T, K)
         dropout = self.dropout if self.training else 0.0
-        y, _ = self.attend(q, keys, values, mask=mask, dropout=dropout)
+        y, _ = self.attention_fn(q, keys, values, mask=mask, dropout=dropout)
         return self.out(_merge_heads(y))
 
 
@@ -267,12 +271,12 @@ def _merge_heads(y: Tensor) -> Tensor:
 M = TypeVar("M", bound=nn.Module)
 
 
-def use_attention(model: M, attend: str | Attend) -> M:
+def use_attention(model: M, attend: str | AttentionFn) -> M:
     """Make every attention of a model compute by this function ("reference", "fast", "flex"); returns the model."""
     if isinstance(attend, str) and attend not in ATTENTIONS:
         raise InputError(f"no attention named {attend!r}; there are {', '.join(ATTENTIONS)}")
     function = ATTENTIONS[attend] if isinstance(attend, str) else attend
     for module in model.modules():
         if isinstance(module, SelfAttention | CrossAttention):
-            module.attend = function
+            module.attention_fn = function
     return model

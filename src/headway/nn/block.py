@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
-from headway.nn.attention import CrossAttention, Look, SelfAttention
+from headway.nn.attention import AttentionContext, CrossAttention, SelfAttention
 from headway.nn.feedforward import FeedForward, GatedFeedForward
 from headway.nn.kv_cache import LayerCache
 
@@ -37,7 +37,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,  # (B, T, D)
-        look: Look,
+        look: AttentionContext,
         cache: LayerCache | None = None,
         source: tuple[Tensor, Tensor, Tensor | None] | None = None,  # keys, values (B, G, S, K); mask (B, 1, 1, S)
     ) -> Tensor:

@@ -38,7 +38,7 @@ class State(Protocol):
     def copy(self) -> Self: ...
 
 
-def as_rows(rows: Tensor | Sequence[int], length: Tensor) -> Tensor:
+def row_indices(rows: Tensor | Sequence[int], length: Tensor) -> Tensor:
     """Which rows of a state to keep, as (N,) indices on its device; values are checked where they are on the host."""
     index = torch.as_tensor(rows)
     if index.numel() == 0:
@@ -99,7 +99,7 @@ class KVCache:
         return self.keys.nbytes + self.values.nbytes
 
     def reorder(self, rows: Tensor | Sequence[int]) -> "KVCache":
-        rows = as_rows(rows, self.length)
+        rows = row_indices(rows, self.length)
         keys, values = self.keys.index_select(1, rows), self.values.index_select(1, rows)
         return replace(self, keys=keys, values=values, length=self.length[rows])
 
@@ -108,11 +108,11 @@ class KVCache:
 
     def branch(self, n_beams: int) -> "BeamCache":
         """The same, to be continued in `n_beams` ways a row that share what they have in common."""
-        from headway.nn.beam_cache import branched
+        from headway.nn.beam_cache import branch_cache
 
-        return branched(self, n_beams)
+        return branch_cache(self, n_beams)
 
-    def extend(self, n_tokens: int, lengths: Tensor | None = None) -> "Extension":
+    def extend(self, n_tokens: int, lengths: Tensor | None = None) -> "CacheUpdate":
         """Make room for a step of `n_tokens` per row, of which the first `lengths` (B,) are real."""
         longest = self.bound + n_tokens
         if longest > self.capacity and not (self.is_even and lengths is None):
@@ -124,7 +124,7 @@ class KVCache:
                 f"{longest} tokens are longer than the context of {self.limit} this cache was begun for: shorten the "
                 f"prompt, or begin with start(capacity={longest}) if the model's positions reach that far"
             )
-        return Extension(self if longest <= self.capacity else self._grown(longest), n_tokens, longest, lengths)
+        return CacheUpdate(self if longest <= self.capacity else self._grown(longest), n_tokens, longest, lengths)
 
     def _grown(self, needed: int) -> "KVCache":
         """Twice the room, so that the cost of copying, spread over the tokens that fill it, stays constant."""
@@ -133,7 +133,7 @@ class KVCache:
         return replace(self, keys=keys, values=values)
 
 
-class Extension:
+class CacheUpdate:
     """One step in progress: where its tokens go, what they may look at, and the cache that results.
 
     While all rows are equally long their new tokens lie side by side: one slice is written, and plain causality
@@ -204,14 +204,14 @@ class LayerCache:
 
 
 @dataclass(frozen=True)
-class Tail:
+class TokenWindow:
     """The last n tokens of each row (B, n), −1 where its text had not begun: all that a model of a window remembers."""
 
     tokens: Tensor
     length: Tensor  # (B,)
 
     @classmethod
-    def start(cls, batch_size: int, n: int, device: torch.device) -> "Tail":
+    def start(cls, batch_size: int, n: int, device: torch.device) -> "TokenWindow":
         if batch_size < 0:
             raise InputError(f"start(batch_size={batch_size}): rows from 0")
         tokens = torch.full((batch_size, n), -1, device=device)
@@ -225,16 +225,16 @@ class Tail:
         """The new tokens (B, T) after the old ones: (B, n + T)."""
         return torch.cat((self.tokens, ids.long().to(self.tokens.device)), dim=1)
 
-    def after(self, ids: Tensor, lengths: Tensor | None) -> "Tail":
+    def after(self, ids: Tensor, lengths: Tensor | None) -> "TokenWindow":
         """Once these tokens are read, of each row as many as `lengths` says."""
         n = self.tokens.shape[1]
         real = torch.full_like(self.length, ids.shape[1]) if lengths is None else lengths.to(self.length.device)
         keep = real[:, None] + torch.arange(n, device=self.length.device)
-        return Tail(self.before(ids).gather(1, keep), self.length + real)
+        return TokenWindow(self.before(ids).gather(1, keep), self.length + real)
 
-    def reorder(self, rows: Tensor | Sequence[int]) -> "Tail":
-        rows = as_rows(rows, self.length)
-        return Tail(self.tokens[rows], self.length[rows])
+    def reorder(self, rows: Tensor | Sequence[int]) -> "TokenWindow":
+        rows = row_indices(rows, self.length)
+        return TokenWindow(self.tokens[rows], self.length[rows])
 
-    def copy(self) -> "Tail":
-        return Tail(self.tokens.clone(), self.length.clone())
+    def copy(self) -> "TokenWindow":
+        return TokenWindow(self.tokens.clone(), self.length.clone())

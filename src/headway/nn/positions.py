@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-Inside = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+QKVTransform = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class Positions(nn.Module):
@@ -27,7 +27,7 @@ class Positions(nn.Module):
         """x (B, T, D) embeddings → the same with positions added."""
         return x
 
-    def inside(self, pos: Tensor) -> Inside | None:
+    def qkv_transform(self, pos: Tensor) -> QKVTransform | None:
         """What every layer does to its new q (B, H, T, K), k and v (B, G, T, K); made once, used by all layers."""
         return None
 
@@ -76,7 +76,7 @@ class PerLayer(Positions):
         self.limit = context
         self.weight = nn.Parameter(torch.empty(context, d_head))
 
-    def inside(self, pos: Tensor) -> Inside:
+    def qkv_transform(self, pos: Tensor) -> QKVTransform:
         pi = self.weight[pos].unsqueeze(1)  # (B, 1, T, K)
         return lambda q, k, v: (q + pi, k + pi, v + pi)
 
@@ -92,7 +92,7 @@ class Rotary(Positions):
         super().__init__()
         self.d_head, self.theta = d_head, theta
 
-    def inside(self, pos: Tensor) -> Inside:
+    def qkv_transform(self, pos: Tensor) -> QKVTransform:
         even = torch.arange(0, self.d_head, 2, device=pos.device, dtype=torch.float32)
         angle = pos[:, None, :, None].float() * self.theta ** (-even / self.d_head)  # (B, 1, T, K/2)
         cos, sin = angle.cos(), angle.sin()

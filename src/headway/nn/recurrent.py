@@ -29,7 +29,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 CellKind = Literal["tanh", "relu", "lstm", "gru", "peephole"]
 GATES: dict[str, int] = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3, "peephole": 4}
-Carried = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (B, D)
+RecurrentState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (B, D)
 
 
 class Recurrent(nn.Module):
@@ -54,14 +54,16 @@ class Recurrent(nn.Module):
             nn.init.uniform_(parameter, -1 / math.sqrt(self.d_out), 1 / math.sqrt(self.d_out))
 
     @property
-    def n_carried(self) -> int:
+    def n_state_tensors(self) -> int:
         return 2 if self.kind in ("lstm", "peephole") else 1
 
-    def start(self, batch_size: int) -> Carried:
+    def start(self, batch_size: int) -> RecurrentState:
         """Nothing yet: zeros."""
-        return tuple(self.weight_h.new_zeros(batch_size, self.d_out) for _ in range(self.n_carried))
+        return tuple(self.weight_h.new_zeros(batch_size, self.d_out) for _ in range(self.n_state_tensors))
 
-    def steps(self, x: Tensor, carried: Carried, weight_h: Tensor | None = None) -> tuple[Tensor, Carried]:
+    def steps(
+        self, x: Tensor, carried: RecurrentState, weight_h: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
         """By the definition, token by token."""
         weight_h = self.weight_h if weight_h is None else weight_h
         outputs = []
@@ -89,7 +91,9 @@ class Recurrent(nn.Module):
             outputs.append(h)
         return torch.stack(outputs, dim=1), (h, *cell)
 
-    def forward(self, x: Tensor, carried: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
+    def forward(
+        self, x: Tensor, carried: RecurrentState, lengths: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
         """With `lengths` (B,), what is carried on is from each row's last real token; a row may have none."""
         dtype = self._precision(x)
         with torch.autocast(x.device.type, enabled=False):
@@ -109,17 +113,19 @@ class Recurrent(nn.Module):
         is_asked = torch.is_autocast_enabled(x.device.type) and x.is_cuda and x.shape[1] > 1 and self.kind != "peephole"
         return torch.get_autocast_dtype(x.device.type) if is_asked else self.weight_h.dtype
 
-    def _cell(self, x: Tensor, carried: Carried, weight_h: Tensor) -> tuple[Tensor, Carried]:
+    def _cell(self, x: Tensor, carried: RecurrentState, weight_h: Tensor) -> tuple[Tensor, RecurrentState]:
         """One token: kernels for whole rows lay out their weights first, which takes longer than the step."""
         weights = (self.weight_x, weight_h, self.bias_x, self.bias_h)
         if self.kind == "lstm":
-            after: Carried = torch.lstm_cell(x[:, 0], carried, *weights)
+            after: RecurrentState = torch.lstm_cell(x[:, 0], carried, *weights)
         else:
             kernel = {"gru": torch.gru_cell, "tanh": torch.rnn_tanh_cell, "relu": torch.rnn_relu_cell}[self.kind]
             after = (kernel(x[:, 0], carried[0], *weights),)
         return after[0][:, None], after
 
-    def _fused(self, x: tuple[Tensor, ...], carried: Carried, weight_h: Tensor, **more: bool) -> tuple[Tensor, Carried]:
+    def _fused(
+        self, x: tuple[Tensor, ...], carried: RecurrentState, weight_h: Tensor, **more: bool
+    ) -> tuple[Tensor, RecurrentState]:
         """x: rows, or their packed tokens and how many rows there are at each step."""
         weights = [w.to(x[0].dtype) for w in (self.weight_x, weight_h, self.bias_x, self.bias_h)]
         before = tuple(t[None].contiguous() for t in carried)
@@ -131,7 +137,9 @@ class Recurrent(nn.Module):
         )
         return outputs, tuple(t[0] for t in after)
 
-    def _ragged(self, x: Tensor, carried: Carried, lengths: Tensor, weight_h: Tensor) -> tuple[Tensor, Carried]:
+    def _ragged(
+        self, x: Tensor, carried: RecurrentState, lengths: Tensor, weight_h: Tensor
+    ) -> tuple[Tensor, RecurrentState]:
         is_some = (lengths > 0).to(x.device)[:, None]
         if self.kind == "peephole":
             return self._ragged_steps(x, carried, lengths.to(x.device), weight_h)
@@ -143,7 +151,9 @@ class Recurrent(nn.Module):
         outputs, _ = pad_packed_sequence(packed._replace(data=data), batch_first=True, total_length=x.shape[1])
         return outputs, tuple(torch.where(is_some, new[back], old) for new, old in zip(after, carried, strict=True))
 
-    def _ragged_steps(self, x: Tensor, carried: Carried, lengths: Tensor, weight_h: Tensor) -> tuple[Tensor, Carried]:
+    def _ragged_steps(
+        self, x: Tensor, carried: RecurrentState, lengths: Tensor, weight_h: Tensor
+    ) -> tuple[Tensor, RecurrentState]:
         outputs = []
         for t in range(x.shape[1]):
             out, after = self.steps(x[:, t : t + 1], carried, weight_h)
@@ -158,15 +168,15 @@ class Bidirectional(nn.Module):
 
     def __init__(self, kind: CellKind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
         super().__init__()
-        self.onward = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
-        self.back = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
+        self.forward_rnn = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
+        self.backward_rnn = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Carried, Carried]:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """Outputs, and what each of the two ended with: the last token and the first."""
         B = x.shape[0]
-        onward, after = self.onward(x, self.onward.start(B), lengths)
-        back, before = self.back(reversed_rows(x, lengths), self.back.start(B), lengths)
-        return torch.cat((onward, reversed_rows(back, lengths)), dim=-1), after, before
+        onward, after = self.forward_rnn(x, self.forward_rnn.start(B), lengths)
+        back, before = self.backward_rnn(reverse_sequences(x, lengths), self.backward_rnn.start(B), lengths)
+        return torch.cat((onward, reverse_sequences(back, lengths)), dim=-1), after, before
 
 
 class BidirectionalStack(nn.Module):
@@ -178,16 +188,16 @@ class BidirectionalStack(nn.Module):
         self.layers = nn.ModuleList(Bidirectional(kind, width, d_out) for width in widths)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Carried, Carried]:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """As of one; what is carried is the last one's."""
-        after: Carried = ()
-        before: Carried = ()
+        after: RecurrentState = ()
+        before: RecurrentState = ()
         for i, layer in enumerate(self.layers):
             x, after, before = layer(self.dropout(x) if i else x, lengths)
         return x, after, before
 
 
-def reversed_rows(x: Tensor, lengths: Tensor | None = None) -> Tensor:
+def reverse_sequences(x: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(B, T, …) with the real tokens of each row in reverse, padding where it was."""
     if lengths is None:
         return x.flip(1)
@@ -197,7 +207,7 @@ def reversed_rows(x: Tensor, lengths: Tensor | None = None) -> Tensor:
     return x.gather(1, at.view(*at.shape, *[1] * (x.dim() - 2)).expand_as(x))
 
 
-def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
+def variational_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout with one mask for all tokens of a row: (B, T, D) (Gal & Ghahramani 2016)."""
     if not training or p == 0:
         return x

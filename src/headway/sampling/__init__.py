@@ -6,9 +6,9 @@
 from headway.sampling.drawing import GREEDY_BELOW, draw, greedy
 from headway.sampling.history import History
 from headway.sampling.pipeline import PerRowPipeline, Pipeline, SamplerState
-from headway.sampling.samplers import PRESETS, SAMPLERS, Stage
+from headway.sampling.samplers import PRESETS, SAMPLERS, Sampler
 from headway.sampling.settings import FLAT
-from headway.sampling.stop_strings import StopMatch, check_stops, find_stop, held_length, safe_length
+from headway.sampling.stop_strings import StopMatch, check_stop_strings, find_stop, partial_stop_length, safe_length
 
 __all__ = [
     "FLAT",
@@ -18,13 +18,13 @@ __all__ = [
     "History",
     "PerRowPipeline",
     "Pipeline",
+    "Sampler",
     "SamplerState",
-    "Stage",
     "StopMatch",
-    "check_stops",
+    "check_stop_strings",
     "draw",
     "find_stop",
     "greedy",
-    "held_length",
+    "partial_stop_length",
     "safe_length",
 ]

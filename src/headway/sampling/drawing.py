@@ -12,8 +12,8 @@ GREEDY_BELOW = 1e-5  # a request for a temperature below this is a request for t
 
 def greedy(logits: Tensor) -> Tensor:
     """(B, V) → (B,): the best token of each row."""
-    logits = as_rows(logits)
-    check_rows(logits)
+    logits = as_logit_rows(logits)
+    check_logits(logits)
     return logits.argmax(dim=-1)
 
 
@@ -23,8 +23,8 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     The uniform number is a point on the line of all probabilities laid end to end, by id. Removed tokens (−inf) have no
     length and are never drawn.
     """
-    logits = as_rows(logits)
-    check_rows(logits)
+    logits = as_logit_rows(logits)
+    check_logits(logits)
     p, point = probabilities(logits), uniform.to(logits.device, torch.float64)[:, None]
     n_blocks = p.shape[1] // BLOCK
     if n_blocks < BLOCK:
@@ -50,7 +50,7 @@ def _under(mass: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     return index[:, 0], share.clamp(0.0, 1 - 2.0**-53)
 
 
-def as_rows(logits: Tensor) -> Tensor:
+def as_logit_rows(logits: Tensor) -> Tensor:
     """(B, V) in float32 or wider."""
     logits = torch.as_tensor(logits)
     if logits.dim() != 2 or not logits.is_floating_point():
@@ -60,7 +60,7 @@ def as_rows(logits: Tensor) -> Tensor:
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
-def check_rows(logits: Tensor) -> None:
+def check_logits(logits: Tensor) -> None:
     """Numbers or −inf, at least one number a row. On a GPU nobody looks: that would stall it at every token."""
     if logits.shape[0] and not logits.shape[1]:
         raise InputError("the logits have no columns: a vocabulary of at least one token")

@@ -18,7 +18,7 @@ MOST = 2.0**62  # of a whole number; floats end far above
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberParam:
     """A float, or an integer where `is_whole`, from `low` to `high`; the ends belong to it unless open."""
 
     help: str
@@ -67,12 +67,12 @@ class Number:
         return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
 
-def Whole(help: str, low: int = 0, **rest: Any) -> Number:  # noqa: N802 (it makes a kind of parameter, as Number does)
-    return Number(help, low, is_whole=True, **rest)
+def IntParam(help: str, low: int = 0, **rest: Any) -> NumberParam:  # noqa: N802 (it makes a kind of parameter, as Number does)
+    return NumberParam(help, low, is_whole=True, **rest)
 
 
 @dataclass(frozen=True)
-class Scope:
+class ScopeParam:
     """Which part of the history counts."""
 
     default: str
@@ -94,7 +94,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class TokenIds:
+class TokenIdsParam:
     """A set of token ids."""
 
     help: str
@@ -117,7 +117,7 @@ class TokenIds:
 
 
 @dataclass(frozen=True)
-class Bias:
+class BiasParam:
     """Offsets of logits: {token id: value} or [(token id, value), …]."""
 
     help: str
@@ -160,7 +160,7 @@ class Bias:
         return ids, _filled([[offset for _, offset in row] for row in values], 0.0, torch.float64, device)
 
 
-Parameter = Number | Scope | TokenIds | Bias
+Parameter = NumberParam | ScopeParam | TokenIdsParam | BiasParam
 
 # A stage's strength has the stage's name, except where the stage has several parameters of equal rank.
 OWN_NAME = {
@@ -190,7 +190,7 @@ def flat_name(stage: str, parameter: str) -> str:
     return f"{stage.removesuffix('_penalty')}_{parameter}"
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """Tensors, arrays and numbers of numpy as Python has them."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -199,7 +199,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def read(stage: str, parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, list[Any]]:
+def parse_values(stage: str, parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of a stage, checked: for each parameter a list of one, or of one per row."""
     for name in given:
         if name not in parameters:
@@ -210,8 +210,8 @@ def read(stage: str, parameters: Mapping[str, Parameter], given: Mapping[str, An
         default = parameter.off if parameter.default is None else parameter.default
         if name not in given and default is None:
             raise ConfigError(f"{stage} needs {name}: {parameter.help} ({parameter.range})")
-        value = plain(given.get(name, default))
-        if isinstance(parameter, Number) and isinstance(value, list):
+        value = to_python(given.get(name, default))
+        if isinstance(parameter, NumberParam) and isinstance(value, list):
             value = [v[0] if isinstance(v, list) and len(v) == 1 else v for v in value]  # a column (B, 1)
         rows = list(value) if parameter.is_per_row(value) else [value]
         if not rows:

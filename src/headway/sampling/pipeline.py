@@ -20,12 +20,12 @@ from torch import Tensor
 
 from headway.errors import ConfigError, InputError, suggest
 from headway.sampling.distribution import narrowed, probabilities
-from headway.sampling.drawing import GREEDY_BELOW, as_rows, check_rows, draw
+from headway.sampling.drawing import GREEDY_BELOW, as_logit_rows, check_logits, draw
 from headway.sampling.history import History
 from headway.sampling.parameters import flat_name
 from headway.sampling.ranking import ranked
 from headway.sampling.rng import TOKEN, XTC, seeds, uniform
-from headway.sampling.samplers import PRESETS, SAMPLERS, Call, Surroundings
+from headway.sampling.samplers import PRESETS, SAMPLERS, BoundSampler, SamplerContext
 from headway.sampling.settings import FLAT
 
 NARROW_FROM = 8  # top_k narrows a row that has this many times k columns
@@ -69,21 +69,21 @@ class Pipeline:
                 raise ConfigError(f'a stage without a name: {stage!r}; each is {{"stage": "top_k", "k": 40}}')
         given += _from_settings(settings)
         alone = _without_strength(settings)
-        calls = [Call.of(stage.pop("stage"), stage) for stage in given]
+        calls = [BoundSampler.of(stage.pop("stage"), stage) for stage in given]
         names = [call.name for call in calls]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f"{repeated[0]} appears twice: a stage may appear once")
         self._take(_sorted(calls, preset, order))
         self.notes += alone
 
-    def _take(self, calls: list[Call]) -> None:
+    def _take(self, calls: list[BoundSampler]) -> None:
         _check_order(calls)
-        self.calls, self.n_rows = calls, _count_rows(calls)
+        self.samplers, self.n_rows = calls, _count_rows(calls)
         self.notes, self.warnings = _notes(calls), _warnings(calls)
         self._plan = _plan([call for call in calls if not call.is_off])
 
     @classmethod
-    def _of(cls, calls: list[Call]) -> "Pipeline":
+    def _of(cls, calls: list[BoundSampler]) -> "Pipeline":
         made = cls()
         made._take(calls)
         return made
@@ -95,7 +95,7 @@ class Pipeline:
             raise ConfigError("no pipeline: one for each row")
         pipelines = [pipe if isinstance(pipe, Pipeline) else Pipeline(pipe) for pipe in pipelines]
         for order in (None, *PRESETS.values()):
-            names = [call.name for call in pipelines[0].calls] if order is None else order
+            names = [call.name for call in pipelines[0].samplers] if order is None else order
             if all(_is_in_order(pipe, names) for pipe in pipelines):
                 return cls._of(_merged(pipelines, names))
         return PerRowPipeline(pipelines)
@@ -107,23 +107,23 @@ class Pipeline:
     def stages(self) -> list[dict[str, Any]]:
         """What the pipeline was made of, defaults filled in."""
         found = []
-        for call in self.calls:
+        for call in self.samplers:
             values = {name: rows if len(rows) > 1 else rows[0] for name, rows in call.values.items()}
             found.append({"stage": call.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}})
         return found
 
     def only(self, *groups: str) -> "Pipeline":
         """The same with the stages of some groups alone."""
-        return self._of([call for call in self.calls if call.stage.group in groups])
+        return self._of([call for call in self.samplers if call.sampler.group in groups])
 
     def greedy(self) -> "Pipeline":
         """Bias, constraints and penalties, then the best token: what a request for temperature 0 means."""
-        best = Call.of("temperature", {"temperature": 0.0})
-        return self._of([*self.only("constraint", "penalty").calls, best])
+        best = BoundSampler.of("temperature", {"temperature": 0.0})
+        return self._of([*self.only("constraint", "penalty").samplers, best])
 
     def select(self, rows: Sequence[int]) -> "Pipeline":
         """The same for some rows of a batch, in this order."""
-        return self if self.n_rows is None else self._of([call.select(rows) for call in self.calls])
+        return self if self.n_rows is None else self._of([call.select(rows) for call in self.samplers])
 
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:
         """The state of a new batch: row i draws from `seed + i`, or from the i-th of several seeds."""
@@ -148,7 +148,7 @@ class Pipeline:
         `history` is a list of ids per row, or (ids, lengths), right-padded; the first `n_prompt` are the prompt's.
         `uniforms` (one per row, for xtc) and `mu` (for Mirostat) come from `state` where they are not given.
         """
-        rows = as_rows(logits)
+        rows = as_logit_rows(logits)
         kept, ids = self._run(rows, self._around(rows, history, n_prompt, uniforms, mu, state))
         kept = narrowed(kept, rows.dtype)
         if ids is not None:
@@ -169,7 +169,7 @@ class Pipeline:
 
         On a GPU, where looking for NaN would stall, a row that has no token to choose gets −1.
         """
-        rows = as_rows(logits)
+        rows = as_logit_rows(logits)
         state = self.start(rows.shape[0], None, rows.device) if state is None else state
         kept, ids = self._run(rows, self._around(rows, history, n_prompt, uniforms, mu, state))
         place = draw(kept, uniform(state.seed, state.position, TOKEN))
@@ -197,32 +197,32 @@ class Pipeline:
         **rest: Any,
     ) -> Iterator[tuple[str, Tensor]]:
         """The rows (B, V) after each stage that is on, in the order given; first ("model", logits)."""
-        rows = as_rows(logits)
-        check_rows(rows)
+        rows = as_logit_rows(logits)
+        check_logits(rows)
         around = self._around(rows, history, n_prompt, rest.get("uniforms"), rest.get("mu"), state)
         yield "model", rows
-        for call in self.calls:
+        for call in self.samplers:
             if not call.is_off:
                 rows = call(rows, around)
                 yield call.name, narrowed(rows, logits.dtype) if logits.dtype == torch.float32 else rows
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self, rows: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
+    def _run(self, rows: Tensor, around: SamplerContext) -> tuple[Tensor, Tensor | None]:
         """The rows after all stages, and the ids of their columns where these are not the whole vocabulary."""
         ids: Tensor | None = None
         plan = self._plan
         if not (plan and plan[0].name == "top_k" and _narrows(plan[0], rows.shape[1])):
-            check_rows(rows)  # otherwise below, on the best: NaN and inf are among them
+            check_logits(rows)  # otherwise below, on the best: NaN and inf are among them
         for i, call in enumerate(plan):
-            if ids is not None and call.stage.by_id:
+            if ids is not None and call.sampler.by_id:
                 rows, ids = _whole(rows, ids, around.vocab_size), None
             if ids is None and call.name == "top_k" and _narrows(call, rows.shape[1]):
                 most = max(call.most("k"), call.most("min_keep"))
                 ids = ranked(rows, most).sort(dim=-1).values
                 rows = rows.gather(1, ids)
                 if i == 0:
-                    check_rows(rows)
+                    check_logits(rows)
                 if len(set(call.values["k"])) == 1 and call.most("min_keep") == 1:
                     continue  # exactly these
             rows = call(rows, around, ids)
@@ -230,7 +230,7 @@ class Pipeline:
 
     def _around(
         self, rows: Tensor, history: Any, n_prompt: Any, uniforms: Any, mu: Any, state: SamplerState | None
-    ) -> Surroundings:
+    ) -> SamplerContext:
         B = rows.shape[0]
         if self.n_rows not in (None, B):
             raise InputError(f"this pipeline has values for {self.n_rows} rows, the logits have {B}")
@@ -245,7 +245,7 @@ class Pipeline:
             level = _column(mu, rows) if mu is not None else (
                 state.mu[:, None] if state is not None else self._first_mu(B, rows.device)[:, None]
             )  # fmt: skip
-        return Surroundings(History.of(history, n_prompt, B, rows.device), coin, level, rows.shape[1])
+        return SamplerContext(History.of(history, n_prompt, B, rows.device), coin, level, rows.shape[1])
 
     def _coin(self, rows: Tensor, uniforms: Any, state: SamplerState | None) -> Tensor:
         if uniforms is not None:
@@ -258,9 +258,9 @@ class Pipeline:
         raise InputError("xtc tosses a coin for each row: give uniforms=[…], numbers from 0 to below 1, or state=")
 
     @property
-    def _mirostats(self) -> list[Call]:
+    def _mirostats(self) -> list[BoundSampler]:
         """One at most, but for rows that have different versions."""
-        return [call for call in self._plan if call.stage.group == "mirostat"]
+        return [call for call in self._plan if call.sampler.group == "mirostat"]
 
     def _first_mu(self, n_rows: int, device: torch.device) -> Tensor:
         mu = torch.zeros(n_rows, 1, dtype=torch.float64, device=device)
@@ -327,11 +327,11 @@ def _whole(rows: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
     return rows.new_full((rows.shape[0], vocab_size), -torch.inf).scatter_(1, ids, rows)
 
 
-def _narrows(call: Call, n_columns: int) -> bool:
+def _narrows(call: BoundSampler, n_columns: int) -> bool:
     return call.on is None and NARROW_FROM * max(call.most("k"), call.most("min_keep")) <= n_columns
 
 
-def _plan(calls: list[Call]) -> list[Call]:
+def _plan(calls: list[BoundSampler]) -> list[BoundSampler]:
     """The order of computing: temperatures directly before top_k after it."""
     plan = list(calls)
     for i in range(len(plan) - 1):
@@ -342,20 +342,20 @@ def _plan(calls: list[Call]) -> list[Call]:
     return plan
 
 
-def _merged(pipelines: Sequence[Pipeline], order: Sequence[str]) -> list[Call]:
+def _merged(pipelines: Sequence[Pipeline], order: Sequence[str]) -> list[BoundSampler]:
     """The stages of several pipelines that agree on an order, with a value per row; on for the rows that have them."""
     calls = []
     for name in order:
-        found = [next((call for call in pipe.calls if call.name == name), None) for pipe in pipelines]
+        found = [next((call for call in pipe.samplers if call.name == name), None) for pipe in pipelines]
         some = next((call for call in found if call is not None), None)
         if some is not None:
             on = [call is not None and not call.is_off for call in found]
             values = {key: [(call or some).values[key][0] for call in found] for key in some.values}
-            calls.append(Call(some.stage, values, None if all(on) else on))
+            calls.append(BoundSampler(some.sampler, values, None if all(on) else on))
     return calls
 
 
-def _count_rows(calls: list[Call]) -> int | None:
+def _count_rows(calls: list[BoundSampler]) -> int | None:
     found = {call.name: call.n_rows for call in calls if call.n_rows is not None}
     if len(set(found.values())) > 1:
         said = ", ".join(f"{name} {n}" for name, n in found.items())
@@ -363,14 +363,14 @@ def _count_rows(calls: list[Call]) -> int | None:
     return next(iter(found.values()), None)
 
 
-def _check_order(calls: list[Call]) -> None:
+def _check_order(calls: list[BoundSampler]) -> None:
     """Mirostat is the last filter. (Rows may have different versions of it: then each has one.)"""
     for i, call in enumerate(calls):
-        if call.stage.group == "mirostat":
+        if call.sampler.group == "mirostat":
             for later in calls[i + 1 :]:
                 n = max(len(call.on or [1]), len(later.on or [1]))
                 meet = any(a and b for a, b in zip(call.on or [True] * n, later.on or [True] * n, strict=False))
-                if later.stage.group in ("filter", "mirostat") and meet:
+                if later.sampler.group in ("filter", "mirostat") and meet:
                     raise ConfigError(
                         f"{later.name} stands after {call.name}, which must be the last filter: it measures what was "
                         f"drawn from what it kept"
@@ -378,15 +378,15 @@ def _check_order(calls: list[Call]) -> None:
 
 
 def _is_in_order(pipe: Pipeline, order: Sequence[str]) -> bool:
-    names = [call.name for call in pipe.calls]
+    names = [call.name for call in pipe.samplers]
     return pipe.n_rows is None and set(names) <= set(order) and names == [name for name in order if name in names]
 
 
-def _sorted(calls: list[Call], preset: str | None, order: Sequence[str] | None) -> list[Call]:
+def _sorted(calls: list[BoundSampler], preset: str | None, order: Sequence[str] | None) -> list[BoundSampler]:
     if order is not None:
         for name in order:
             if name not in SAMPLERS:
-                Call.of(name, {})  # says so
+                BoundSampler.of(name, {})  # says so
         if repeated := [name for name in order if list(order).count(name) > 1]:
             raise ConfigError(f"{repeated[0]} appears twice in the order: a stage may appear once")
         if missing := [call.name for call in calls if call.name not in order]:
@@ -431,21 +431,21 @@ def _without_strength(settings: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _notes(calls: list[Call]) -> list[str]:
+def _notes(calls: list[BoundSampler]) -> list[str]:
     """Settings without effect."""
     on = {call.name: call for call in calls if not call.is_off}
-    filters = [name for name, call in on.items() if call.stage.group == "filter"]
+    filters = [name for name, call in on.items() if call.sampler.group == "filter"]
     if "temperature" in on and max(on["temperature"].values["temperature"]) < GREEDY_BELOW and filters:
         return [f"temperature below {GREEDY_BELOW:g} keeps one token, the best that {', '.join(filters)} left"]
     return []
 
 
-def _warnings(calls: list[Call]) -> list[str]:
+def _warnings(calls: list[BoundSampler]) -> list[str]:
     """Settings that work against each other."""
     on = {call.name: call for call in calls if not call.is_off}
     place = {name: i for i, name in enumerate(on)}
     found = []
-    filters = [name for name, call in on.items() if call.stage.group == "filter"]
+    filters = [name for name, call in on.items() if call.sampler.group == "filter"]
     if "temperature" in on and "dynamic_temperature" in on:
         found.append("temperature and dynamic_temperature are both on: logits are scaled twice")
     steering = [name for name in ("mirostat_v1", "mirostat_v2") if name in on]

@@ -12,7 +12,7 @@ class StopMatch(NamedTuple):
     stop: str
 
 
-def check_stops(stops: Iterable[str] | None) -> list[str]:
+def check_stop_strings(stops: Iterable[str] | None) -> list[str]:
     stops = stops if isinstance(stops, str) else list(stops or ())
     if isinstance(stops, str) or not all(isinstance(stop, str) for stop in stops):
         raise ConfigError(f"stop={stops!r}: a list of strings, such as ['\\n\\n', 'END']")
@@ -29,7 +29,7 @@ def find_stop(text: str, stops: Iterable[str], *, after: int = 0) -> StopMatch |
     Stop(start=4, end=7, stop='two')
     """
     found = []
-    for stop in check_stops(stops):
+    for stop in check_stop_strings(stops):
         start = text.find(stop, max(0, after - len(stop) + 1))
         if start >= 0:
             found.append(StopMatch(start, start + len(stop), stop))
@@ -42,14 +42,14 @@ def safe_length(text: str, stops: Iterable[str]) -> int:
     >>> safe_length("the EN", ["END"])
     4
     """
-    stops = check_stops(stops)
+    stops = check_stop_strings(stops)
     match = find_stop(text, stops)
     if match is not None:
         return match.start
-    return len(text) - held_length(text, stops)
+    return len(text) - partial_stop_length(text, stops)
 
 
-def held_length(text: str, stops: Sequence[str]) -> int:
+def partial_stop_length(text: str, stops: Sequence[str]) -> int:
     """The length of the longest end of the text that a stop may grow from: a proper prefix of one."""
     longest = max(map(len, stops), default=1) - 1
     for n in range(min(longest, len(text)), 0, -1):

@@ -19,7 +19,7 @@ from headway.tokenizers.base import Tokenizer
 WAYS = 16  # spellings of a word; made when one is first asked for
 
 
-class Spellings:
+class BPEDropout:
     """The words of texts by number, and each word in so many ways: way k of a word is always the same."""
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int = 0):

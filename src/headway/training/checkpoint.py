@@ -27,15 +27,15 @@ from headway.errors import CheckpointError
 from headway.files import new_directory, seal
 from headway.models.base import Model
 from headway.models.serialization import SHARDS, read_json, read_weights, write_model
-from headway.training.distributed import World
+from headway.training.distributed import DistContext
 from headway.training.optimizers import Optimizer
-from headway.training.weight_averaging import MovingAverage
+from headway.training.weight_averaging import ExponentialMovingAverage
 
 TENSORS = "training.safetensors"
 
 
 @dataclass
-class Position:
+class TrainerProgress:
     """Where training stands: what training.json holds."""
 
     step: int = 0  # steps done
@@ -43,7 +43,7 @@ class Position:
     seconds: float = 0.0
     best: float = math.inf  # the smallest merit so far, see evaluation.py
     best_step: int | None = None
-    stale: int = 0  # evaluations since then
+    evals_since_best: int = 0  # evaluations since then
     score: dict[str, Any] = field(default_factory=dict)  # at this step, where it was scored
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Position:
         return {**found, "best": found["best"] if math.isfinite(found["best"]) else None}
 
     @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> "Position":
+    def from_dict(cls, table: Mapping[str, Any]) -> "TrainerProgress":
         known = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
         return cls(**{**known, "best": math.inf if known.get("best") is None else known["best"]})
 
@@ -62,9 +62,9 @@ class TrainState:
 
     model: Model
     optimizer: Optimizer
-    average: MovingAverage | None
-    position: Position
-    world: World
+    average: ExponentialMovingAverage | None
+    progress: TrainerProgress
+    world: DistContext
     carried: dict[str, Tensor] = field(default_factory=dict)  # what rows of text carry from step to step
 
     def tensors(self) -> dict[str, Tensor]:
@@ -81,27 +81,27 @@ class TrainState:
         chance = self._chance()
         tensors = self.tensors()
         if self.world.parallel != "fsdp":
-            self.world.first(lambda: self._save_whole(folder, {**tensors, **chance}))
+            self.world.on_first_rank(lambda: self._save_whole(folder, {**tensors, **chance}))
             return
         aside = folder.with_name(f".{folder.name}.partial")  # a name that every rank knows
-        with new_directory(folder, overwrite=True, aside=aside) if self.world.is_first else nullcontext():
-            self.world.wait()  # until the folder is there
+        with new_directory(folder, overwrite=True, aside=aside) if self.world.is_main else nullcontext():
+            self.world.barrier()  # until the folder is there
             _write_shares(aside / SHARDS, tensors, self.world)
-            self.world.wait()  # until all shares are
-            if self.world.is_first:
+            self.world.barrier()  # until all shares are
+            if self.world.is_main:
                 _write_files(self.model, aside, self._facts(), chance, weights=False)
-        self.world.wait()
+        self.world.barrier()
 
     def _save_whole(self, folder: Path, tensors: dict[str, Tensor]) -> None:
         averaged = self.average.in_place() if self.average is not None else nullcontext()
         write_checkpoint(self.model, folder, self._facts(), tensors, averaged)
 
     def _facts(self) -> dict[str, Any]:
-        return {**self.position.to_dict(), "ranks": self.world.size}
+        return {**self.progress.to_dict(), "ranks": self.world.size}
 
     def restore(self, folder: Path) -> None:
         """Take up where a checkpoint, already verified, stands."""
-        self.position = Position.from_dict(read_json(folder / "training.json"))
+        self.progress = TrainerProgress.from_dict(read_json(folder / "training.json"))
         wanted = self.tensors()
         model = {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
         kept = _read(folder / TENSORS)
@@ -115,7 +115,7 @@ class TrainState:
                         raise CheckpointError(
                             f"{folder / TENSORS} lacks {name!r}: was the run begun with other settings?"
                         )
-                    assign(target, found[name])
+                    copy_tensor(target, found[name])
         self._restore_chance(kept)
 
     def _chance(self) -> dict[str, Tensor]:
@@ -126,7 +126,7 @@ class TrainState:
         return {
             f"chance/{kind}/{rank}": state
             for kind, own in found.items()
-            for rank, state in enumerate(self.world.gather(own))
+            for rank, state in enumerate(self.world.all_gather(own))
         }
 
     def _restore_chance(self, kept: Mapping[str, Tensor]) -> None:
@@ -176,14 +176,14 @@ def _read(file: Path) -> dict[str, Tensor]:
         return {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
 
 
-def assign(target: Tensor, value: Tensor) -> None:
+def copy_tensor(target: Tensor, value: Tensor) -> None:
     if isinstance(target, DTensor):
         value = value.to(target.device)
         value = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
     target.copy_(value)
 
 
-def _write_shares(folder: Path, tensors: dict[str, Tensor], world: World) -> None:
+def _write_shares(folder: Path, tensors: dict[str, Tensor], world: DistContext) -> None:
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     with _quietly():
         write_shares(tensors, storage_writer=writer, no_dist=world.size == 1)
@@ -197,7 +197,7 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _read_shares(folder: Path, tensors: dict[str, Tensor], world: World) -> None:
+def _read_shares(folder: Path, tensors: dict[str, Tensor], world: DistContext) -> None:
     reader = HuggingFaceStorageReader(str(folder))
     known = reader.read_metadata().state_dict_metadata
     if missing := [name for name in tensors if name not in known]:

@@ -37,7 +37,7 @@ _joined = itertools.count()
 
 
 @dataclass(frozen=True)
-class World:
+class DistContext:
     """Which of how many processes this is."""
 
     rank: int = 0
@@ -46,10 +46,10 @@ class World:
     group: Any = None  # over which decisions travel
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
-    def sums(self, *numbers: float) -> list[float]:
+    def all_reduce_sum(self, *numbers: float) -> list[float]:
         """Each number added up over all ranks; exact for counts."""
         if self.size == 1:
             return list(numbers)
@@ -57,7 +57,7 @@ class World:
         dist.all_reduce(found, group=self.group)
         return found.tolist()
 
-    def gather(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """The CPU tensors of all ranks, which must have one shape, in their order."""
         if self.size == 1:
             return [tensor]
@@ -65,30 +65,30 @@ class World:
         dist.all_gather(found, tensor, group=self.group)
         return found
 
-    def share(self, text: str | None) -> str:
+    def broadcast(self, text: str | None) -> str:
         """What the first rank says, told to all."""
         if self.size == 1:
             assert text is not None
             return text
-        data = torch.tensor(list((text or "").encode()) if self.is_first else [], dtype=torch.uint8)
-        (size,) = self.sums(float(len(data)))
-        data = data if self.is_first else torch.empty(int(size), dtype=torch.uint8)
+        data = torch.tensor(list((text or "").encode()) if self.is_main else [], dtype=torch.uint8)
+        (size,) = self.all_reduce_sum(float(len(data)))
+        data = data if self.is_main else torch.empty(int(size), dtype=torch.uint8)
         dist.broadcast(data, 0, group=self.group)
         return bytes(data.tolist()).decode()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         if self.size > 1:
-            self.sums(0.0)
+            self.all_reduce_sum(0.0)
 
-    def first(self, work: Callable[[], T]) -> T | None:
+    def on_first_rank(self, work: Callable[[], T]) -> T | None:
         """Have the first rank do something while the others wait; if it fails there, all of them fail."""
         result, error = None, None
-        if self.is_first:
+        if self.is_main:
             try:
                 result = work()
             except Exception as caught:
                 error = caught
-        (failed,) = self.sums(float(error is not None))
+        (failed,) = self.all_reduce_sum(float(error is not None))
         if error is not None:
             raise error
         if failed:
@@ -97,7 +97,7 @@ class World:
 
 
 @contextmanager
-def joined(parallel: str, device: torch.device) -> Iterator[World]:
+def init_distributed(parallel: str, device: torch.device) -> Iterator[DistContext]:
     """Join the processes that torchrun started, and leave them again. Without torchrun there is one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size > 1 and parallel == "none":
@@ -106,7 +106,7 @@ def joined(parallel: str, device: torch.device) -> Iterator[World]:
             f"--set train.parallel=ddp, or fsdp where one device cannot hold the model"
         )
     if parallel == "none" or (size == 1 and parallel == "ddp"):
-        yield World(parallel=parallel)
+        yield DistContext(parallel=parallel)
         return
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if size == 1:
@@ -114,16 +114,16 @@ def joined(parallel: str, device: torch.device) -> Iterator[World]:
     else:
         store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
         # Ranks must not meet addresses of those that died before torchrun started them again, nor of an earlier run.
-        store = dist.PrefixStore(f"attempt-{restarts()}-{next(_joined)}", store)
+        store = dist.PrefixStore(f"attempt-{restart_count()}-{next(_joined)}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
-        yield World(dist.get_rank(), size, parallel, dist.new_group(backend="gloo", timeout=PATIENCE))
+        yield DistContext(dist.get_rank(), size, parallel, dist.new_group(backend="gloo", timeout=PATIENCE))
     finally:
         gc.collect()  # engines that still hold the group would wait for it for ever when Python ends
         dist.destroy_process_group()
 
 
-def own_device(device: torch.device) -> torch.device:
+def local_device(device: torch.device) -> torch.device:
     """On a machine of several GPUs each process takes one."""
     if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -136,12 +136,12 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def restarts() -> int:
+def restart_count() -> int:
     """How often torchrun has started this process again after a rank died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def shard(learner: nn.Module, world: World) -> None:
+def shard(learner: nn.Module, world: DistContext) -> None:
     """Leave each rank its share of every parameter (FSDP2): block by block, then what is left. Before the optimiser.
 
     Blocks that look at a source stay with the rest: their keys and values are made before their turn comes.
@@ -157,14 +157,14 @@ def is_sharded(module: nn.Module) -> bool:
     return isinstance(module, FSDPModule)
 
 
-def settle(learner: nn.Module) -> None:
+def reshard(learner: nn.Module) -> None:
     """Let go of weights that a pass without a way back has gathered from all ranks and kept (FSDP2 does so for the
     outermost module): they would hide any change to the shares."""
     if isinstance(learner, FSDPModule):
         learner.reshard()
 
 
-def replicate(learner: nn.Module, world: World, device: torch.device) -> nn.Module:
+def replicate(learner: nn.Module, world: DistContext, device: torch.device) -> nn.Module:
     """What to call in place of the learner, so that gradients are averaged over ranks (DDP)."""
     if world.parallel != "ddp" or world.size == 1:
         return learner
@@ -173,7 +173,7 @@ def replicate(learner: nn.Module, world: World, device: torch.device) -> nn.Modu
 
 
 @contextmanager
-def gathering(module: nn.Module, is_last: bool) -> Iterator[None]:
+def sync_gradients_on_last(module: nn.Module, is_last: bool) -> Iterator[None]:
     """Around the pieces of one step: gradients travel between ranks with the last piece alone."""
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(is_last)
@@ -184,6 +184,6 @@ def gathering(module: nn.Module, is_last: bool) -> Iterator[None]:
         yield
 
 
-def whole(tensor: Any) -> Any:
+def full_tensor(tensor: Any) -> Any:
     """A tensor as one piece, wherever its shares are. All ranks must ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

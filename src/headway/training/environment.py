@@ -9,7 +9,7 @@ import torch
 from headway import __version__
 
 
-def surroundings(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device) -> dict[str, Any]:
     return {
         "headway": __version__,
         "torch": torch.__version__,

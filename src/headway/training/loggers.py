@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from headway.errors import ConfigError
 
 
-class Tracker(Protocol):
+class Logger(Protocol):
     """Where the numbers of a step also go."""
 
     def __init__(self, run: Path, recipe: Mapping[str, Any]) -> None: ...
@@ -18,7 +18,7 @@ class Tracker(Protocol):
     def close(self) -> None: ...
 
 
-class TensorBoard:
+class TensorBoardLogger:
     def __init__(self, run: Path, recipe: Mapping[str, Any]):
         from torch.utils.tensorboard import SummaryWriter
 
@@ -33,7 +33,7 @@ class TensorBoard:
         self.writer.close()
 
 
-class WeightsAndBiases:
+class WandbLogger:
     def __init__(self, run: Path, recipe: Mapping[str, Any]):
         import wandb
 
@@ -46,10 +46,10 @@ class WeightsAndBiases:
         self.run.finish()
 
 
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
 
 
-def check_trackers(names: Sequence[str]) -> None:
+def check_loggers(names: Sequence[str]) -> None:
     """Refuse, before anything is begun, what is not installed."""
     for name in names:
         if find_spec(name) is None:

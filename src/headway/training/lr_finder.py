@@ -17,25 +17,25 @@ from headway.data.loader import prefetch
 from headway.data.token_shards import PrepareProgress as Preparing
 from headway.devices import parse_device, product_precision
 from headway.errors import ConfigError, HeadwayError
-from headway.training.distributed import World
-from headway.training.objectives import Learner
+from headway.training.distributed import DistContext
+from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.task import make_model, make_task
-from headway.training.train_step import Diverged, TrainStep, work_from
+from headway.training.train_step import Diverged, TrainStep, iter_step_batches
 
 BURST = 4.0  # times the best loss so far: no more to see
 
 
 @dataclass(frozen=True)
-class Trial:
+class LRTrial:
     lr: float
     loss: float  # nats per target of that step
     smooth: float  # over some ten steps
 
 
 @dataclass(frozen=True)
-class Sweep:
-    trials: list[Trial]
+class LRSweep:
+    trials: list[LRTrial]
     suggestion: float
 
 
@@ -45,10 +45,10 @@ def find_lr(
     low: float = 1e-6,
     high: float = 1.0,
     steps: int = 200,
-    report: Callable[[int, Trial], None] = lambda step, trial: None,
+    report: Callable[[int, LRTrial], None] = lambda step, trial: None,
     say: Callable[[str], None] = lambda line: None,
     preparing: Callable[[Preparing], None] = lambda progress: None,
-) -> Sweep:
+) -> LRSweep:
     """Sweep the learning rate of a recipe; nothing is written. `report` hears of every step."""
     if not 0 < low < high:
         raise ConfigError(f"low={low}, high={high}: rates from a positive low up to a higher high")
@@ -60,13 +60,13 @@ def find_lr(
     model = make_model(task, device)
     if not list(model.parameters()):
         raise ConfigError("this model counts, and has no learning rate")
-    learner = Learner(model, task.objective, config.label_smoothing, config.agreement).train()
+    learner = LossModule(model, task.objective, config.label_smoothing, config.agreement).train()
     optimizer = Optimizer(model, config, device=device)
     is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
     step = TrainStep(learner, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
-    trials: list[Trial] = []
+    trials: list[LRTrial] = []
     average, best = 0.0, math.inf
-    work_ahead = prefetch(work_from(task.batches(World()), 0, config.accumulate), device=device)
+    work_ahead = prefetch(iter_step_batches(task.loader(DistContext()), 0, config.accumulate), device=device)
     for i, work in zip(range(steps), work_ahead, strict=False):
         lr = low * (high / low) ** (i / (steps - 1))
         optimizer.set_rate(lr)
@@ -75,16 +75,16 @@ def find_lr(
         except Diverged:
             break
         average = 0.9 * average + 0.1 * loss
-        trial = Trial(lr, loss, average / (1 - 0.9 ** (i + 1)))
+        trial = LRTrial(lr, loss, average / (1 - 0.9 ** (i + 1)))
         if not math.isfinite(loss) or trial.smooth > BURST * best:
             break
         best = min(best, trial.smooth)
         trials.append(trial)
         report(i + 1, trial)
-    return Sweep(trials, suggest_rate(trials))
+    return LRSweep(trials, suggest_lr(trials))
 
 
-def suggest_rate(trials: list[Trial]) -> float:
+def suggest_lr(trials: list[LRTrial]) -> float:
     """The rate at which the smoothed loss falls fastest, per factor of rate."""
     if len(trials) < 10:
         raise HeadwayError(f"the loss burst after {len(trials)} steps: sweep from a lower rate")

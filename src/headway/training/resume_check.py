@@ -68,7 +68,7 @@ def check_resume(
     _live(file, undisturbed, ranks, None, folder)
     made = _last_step(undisturbed)  # early stopping may have ended it before
     if recipe.tokenizer.path is None:  # one for both: making another would prove nothing, and WordPiece's ties differ
-        same = TokenizerConfig(path=str(undisturbed.at(made).absolute()), dropout=recipe.tokenizer.dropout)
+        same = TokenizerConfig(path=str(undisturbed.checkpoint_dir(made).absolute()), dropout=recipe.tokenizer.dropout)
         write_text(file, recipe.replace(train=train, tokenizer=same).to_toml())
     targets = sorted(random.Random(seed).sample(range(1, made), min(kills, max(made - 1, 0))))
     for target in targets:
@@ -153,14 +153,16 @@ def _last_step(run: Run) -> int:
 def differences(a: Run, b: Run) -> list[str]:
     """In what two runs differ, in words; nothing where they are the same run."""
     found: list[str] = []
-    if a.steps()[-1:] != b.steps()[-1:]:
-        return [f"the last checkpoints are of steps {a.steps()[-1:]} and {b.steps()[-1:]}"]
-    last = a.steps()[-1]
-    sums = [json.loads((run.at(last) / CHECKSUMS).read_text(encoding="utf-8"))["files"] for run in (a, b)]
+    if a.checkpoint_steps()[-1:] != b.checkpoint_steps()[-1:]:
+        return [f"the last checkpoints are of steps {a.checkpoint_steps()[-1:]} and {b.checkpoint_steps()[-1:]}"]
+    last = a.checkpoint_steps()[-1]
+    sums = [json.loads((run.checkpoint_dir(last) / CHECKSUMS).read_text(encoding="utf-8"))["files"] for run in (a, b)]
     unlike = [name for name in sorted({*sums[0], *sums[1]}) if sums[0].get(name) != sums[1].get(name)]
-    unlike = [name for name in unlike if not _same_tensors(a.at(last) / name, b.at(last) / name)]
+    unlike = [
+        name for name in unlike if not _same_tensors(a.checkpoint_dir(last) / name, b.checkpoint_dir(last) / name)
+    ]
     found += [f"checkpoints/step-{last}/{name} differs" for name in unlike if name != "training.json"]
-    facts = [json.loads((run.at(last) / "training.json").read_text(encoding="utf-8")) for run in (a, b)]
+    facts = [json.loads((run.checkpoint_dir(last) / "training.json").read_text(encoding="utf-8")) for run in (a, b)]
     if _lasting(facts[0]) != _lasting(facts[1]):
         found.append(f"checkpoints/step-{last}/training.json differs")
     logs = [

@@ -1,7 +1,7 @@
 """From a recipe to what the loop needs: a model, its batches, and held-out examples to score it on.
 
-Text becomes windows of tokens, records (pairs, labels, tags, questions) become examples of their own; everything else
-is the same for all. `BY_FAMILY`, `KINDS` and `HEADS` say which objective needs which family, records and head.
+Text becomes windows of tokens; records (pairs, labels, tags, questions) become examples of their own. The tables
+`OBJECTIVES_BY_FAMILY`, `RECORD_KINDS` and `HEADS` say which family, records and head each objective needs.
 """
 
 import os
@@ -29,30 +29,38 @@ from headway.config import (
     TokenizerConfig,
     TransformerConfig,
 )
-from headway.data.datasets.causal import Mix, Windows
-from headway.data.datasets.labeled import LabelledTexts, Spans, TaggedWords
-from headway.data.datasets.mlm import MaskedWindows
-from headway.data.datasets.seq2seq import TextPairs
-from headway.data.loader import Batches, Examples
+from headway.data.datasets.causal import CausalDataset, MixtureDataset
+from headway.data.datasets.labeled import ClassificationDataset, SpanDataset, TaggingDataset
+from headway.data.datasets.mlm import MLMDataset
+from headway.data.datasets.seq2seq import Seq2SeqDataset
+from headway.data.loader import BatchLoader, IndexedDataset
 from headway.data.readers import format_of
 from headway.data.records import Pair, Record, texts_of
-from headway.data.sampler import LengthOrder, Order
+from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
 from headway.data.sources import locate
-from headway.data.splits import digest_of, located, part_source, read_part, shares_of, sources_of, split_records
+from headway.data.splits import (
+    digest_of,
+    read_split,
+    sources_of,
+    split_fractions,
+    split_records,
+    split_source,
+    with_absolute_paths,
+)
 from headway.data.synthetic_tasks import exact_match
-from headway.data.token_shards import Prepared, TokenArray, prepare_recipe
+from headway.data.token_shards import PreparedCorpus, TokenArray, prepare_recipe
 from headway.data.token_shards import PrepareProgress as Preparing
 from headway.errors import ConfigError, DataError
 from headway.evaluation import metrics
-from headway.evaluation.perplexity import HeldOutText
-from headway.evaluation.tasks import HeldOutExamples, TaskScore
-from headway.evaluation.validation import HeldOut, Scored
+from headway.evaluation.perplexity import ValidationText
+from headway.evaluation.tasks import TaskScore, ValidationExamples
+from headway.evaluation.validation import EvalResult, ValidationSet
 from headway.generation.translate import translate
 from headway.models import BERT, BiLSTM, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
-from headway.training.distributed import World
-from headway.training.objectives import Learner
+from headway.training.distributed import DistContext
+from headway.training.objectives import LossModule
 
 OnMessage = Callable[[str], None]
 
@@ -64,55 +72,58 @@ class Task:
     recipe: Recipe
     objective: str
     tokenizer: Tokenizer
-    examples: Examples[Any]
-    held_out: HeldOut | None  # None: nothing is, and nothing is learned by steps
+    dataset: IndexedDataset[Any]
+    validation: ValidationSet | None  # None: nothing is, and nothing is learned by steps
     fingerprints: list[str]  # of the data, one per source
     is_uniform: bool  # whether all batches have one shape
     bytes_per_target: float | None = None  # of the text learned from, for bits per byte along the way
-    prepared: list[tuple[Prepared, float]] = field(default_factory=list)  # of text
-    held_pairs: list[Pair] = field(default_factory=list)  # what is held out, where the model is asked to write
+    prepared: list[tuple[PreparedCorpus, float]] = field(default_factory=list)  # of text
+    validation_pairs: list[Pair] = field(default_factory=list)  # what is held out, where the model is asked to write
 
     @property
-    def carries(self) -> bool:
+    def carries_state(self) -> bool:
         """Whether rows of text go on where they ended a step before."""
-        return carries(self.recipe)
+        return carries_state(self.recipe)
 
-    def judged(self, score: TaskScore, model: Model) -> TaskScore:
+    def with_generation_score(self, score: TaskScore, model: Model) -> TaskScore:
         """The score with how good what a model writes for the held-out pairs is, where the recipe asks for it."""
         metric = self.recipe.eval.metric
         if metric == "loss":
             return score
-        sources, targets = [pair.source for pair in self.held_pairs], [pair.target for pair in self.held_pairs]
+        sources, targets = (
+            [pair.source for pair in self.validation_pairs],
+            [pair.target for pair in self.validation_pairs],
+        )
         batch_size = self.recipe.eval.batch_size
         found = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
         if metric == "exact":
             return replace(score, exact=exact_match(found, targets))
         return replace(score, bleu=metrics.bleu(found, targets))
 
-    def batches(self, world: World) -> Batches[Any]:
+    def loader(self, world: DistContext) -> BatchLoader[Any]:
         """The batches of a rank."""
         config = self.recipe.train
-        order: Order | LengthOrder
+        order: BatchSampler | TokenBudgetBatchSampler
         if config.max_tokens is not None:
-            lengths = getattr(self.examples, "lengths", None)
+            lengths = getattr(self.dataset, "lengths", None)
             if lengths is None:
                 raise ConfigError(
                     f"train.max_tokens={config.max_tokens} is for examples of different lengths; the rows of a "
                     f"{self.objective} objective have one: set train.batch_size"
                 )
-            order = LengthOrder(lengths, config.max_tokens, config.seed)
+            order = TokenBudgetBatchSampler(lengths, config.max_tokens, config.seed)
         else:
-            is_mix = isinstance(self.examples, Mix)  # which shuffles for itself
-            n, shuffle = len(self.examples), not is_mix and not self.carries
-            order = Order(n, min(config.batch_size, n), config.seed, shuffle=shuffle, whole=self.is_uniform)
-        return Batches(self.examples, order=order, rank=world.rank, world=world.size)
+            is_mix = isinstance(self.dataset, MixtureDataset)  # which shuffles for itself
+            n, shuffle = len(self.dataset), not is_mix and not self.carries_state
+            order = BatchSampler(n, min(config.batch_size, n), config.seed, shuffle=shuffle, whole=self.is_uniform)
+        return BatchLoader(self.dataset, sampler=order, rank=world.rank, world=world.size)
 
     def texts(self) -> list[list[np.ndarray[Any, Any]]]:
         """All tokens of the training text, of each source in a row of shards: what a model that counts is fitted to."""
         return [[shard["tokens"] for shard in corpus.train.shards] for corpus, _ in self.prepared]
 
 
-BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "auto" means
+OBJECTIVES_BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "auto" means
     GPTConfig: ("causal",),
     NGramConfig: ("causal",),
     NPLMConfig: ("causal",),
@@ -130,7 +141,12 @@ COLUMNS = {  # how such records are asked for
     "tagged": "give a token-tag file, with data.format=conll where its name does not say so",
     "questions": "give SQuAD's JSON, with data.format=squad where its name does not say so",
 }
-KINDS = {"pairs": "pairs", "classify": "labelled", "tag": "tagged", "span": "questions"}  # of records, see records.py
+RECORD_KINDS = {
+    "pairs": "pairs",
+    "classify": "labelled",
+    "tag": "tagged",
+    "span": "questions",
+}  # of records, see records.py
 HEADS: dict[str, Callable[[Any], Model]] = {
     "masked": MaskedLM,
     "classify": Classifier,
@@ -139,13 +155,13 @@ HEADS: dict[str, Callable[[Any], Model]] = {
 }
 
 
-def objective_of(recipe: Recipe) -> str:
+def resolve_objective(recipe: Recipe) -> str:
     """What a recipe trains for: what it says, or what its family is for."""
-    possible = BY_FAMILY[type(recipe.model)]
+    possible = OBJECTIVES_BY_FAMILY[type(recipe.model)]
     wanted = recipe.train.objective
     if wanted not in ("auto", *possible):
         family = type(recipe.model).__struct_config__.tag
-        fits = ", ".join(str(f.__struct_config__.tag) for f, names in BY_FAMILY.items() if wanted in names)
+        fits = ", ".join(str(f.__struct_config__.tag) for f, names in OBJECTIVES_BY_FAMILY.items() if wanted in names)
         raise ConfigError(
             f"train.objective={wanted!r} is not for a {family}, which learns {' or '.join(possible)}; "
             f"{wanted!r} is for: {fits}"
@@ -179,21 +195,21 @@ def make_task(
     preparing: Callable[[Preparing], None] = lambda progress: None,
 ) -> Task:
     """Read the data, train the tokenizer (unless one is given), and make examples of the one with the other."""
-    objective = objective_of(recipe)
-    recipe = _located(recipe)
+    objective = resolve_objective(recipe)
+    recipe = _with_absolute_paths(recipe)
     if objective == "pairs" and recipe.data.pairs is None and format_of(recipe.data.path) in ("csv", "tsv"):
         recipe = recipe.replace(data=recipe.data.replace(pairs="1,2"))  # what else would they be
-    make = _from_records if objective in KINDS else _from_text
+    make = _from_records if objective in RECORD_KINDS else _from_text
     return make(recipe, objective, tokenizer, say, preparing)
 
 
-def _located(recipe: Recipe) -> Recipe:
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
     """With absolute paths, to be found again wherever one stands; a tokenizer is looked for beside the data too."""
     path, root = recipe.tokenizer.path, recipe.data.root
     if path is not None:
         beside = locate(path, root)
         path = os.path.abspath(path) if Path(path).exists() or not Path(beside).exists() else beside
-    return recipe.replace(data=located(recipe.data), tokenizer=recipe.tokenizer.replace(path=path))
+    return recipe.replace(data=with_absolute_paths(recipe.data), tokenizer=recipe.tokenizer.replace(path=path))
 
 
 def make_model(task: Task, device: Any) -> Model:
@@ -230,17 +246,17 @@ def _from_text(
 ) -> Task:
     data = recipe.data
     if tokenizer is None:
-        tokenizer = prepare_tokenizer(recipe.tokenizer, read_part(data, "train"))
+        tokenizer = prepare_tokenizer(recipe.tokenizer, read_split(data, "train"))
     _say_tokenizer(recipe, tokenizer, say)
     prepared = prepare_recipe(data, tokenizer, report=preparing)
-    documents = list(read_part(data, "valid"))
+    documents = list(read_split(data, "valid"))
     recipe = _with_vocabulary(recipe, tokenizer)
-    held_out: HeldOut | None
+    held_out: ValidationSet | None
     if not documents:
-        _check_counts(recipe)
+        _require_validation_text(recipe)
         held_out = None
     elif objective == "causal":
-        held_out = HeldOutText(
+        held_out = ValidationText(
             documents,
             tokenizer,
             vocab_size=tokenizer.vocab_size,
@@ -248,7 +264,7 @@ def _from_text(
             batch_size=recipe.eval.batch_size,
         )
     else:
-        held_out = _masked_held_out(documents, tokenizer, recipe)
+        held_out = _mlm_validation(documents, tokenizer, recipe)
     parts = [corpus.train for corpus, _ in prepared]
     n_tokens, n_bytes = sum(map(len, parts)), sum(part.n_bytes for part in parts)
     size = _size(n_bytes, sum(part.n_documents for part in parts))
@@ -260,7 +276,7 @@ def _from_text(
         recipe,
         objective,
         tokenizer,
-        _windows(recipe, prepared, objective, tokenizer),
+        _text_dataset(recipe, prepared, objective, tokenizer),
         held_out,
         fingerprints=[corpus.meta["digest"] for corpus, _ in prepared],
         is_uniform=True,
@@ -269,7 +285,7 @@ def _from_text(
     )
 
 
-def _check_counts(recipe: Recipe) -> None:
+def _require_validation_text(recipe: Recipe) -> None:
     if not isinstance(recipe.model, NGramConfig):
         family = type(recipe.model).__struct_config__.tag
         raise ConfigError(
@@ -278,7 +294,7 @@ def _check_counts(recipe: Recipe) -> None:
         )
 
 
-def carries(recipe: Recipe) -> bool:
+def carries_state(recipe: Recipe) -> bool:
     """Whether rows of text go on where they ended a step before."""
     wanted, is_recurrent = recipe.train.carry, isinstance(recipe.model, RNNConfig)
     if wanted is True and not is_recurrent:
@@ -292,31 +308,31 @@ def carries(recipe: Recipe) -> bool:
     return found and alone
 
 
-def _windows(
-    recipe: Recipe, prepared: list[tuple[Prepared, float]], objective: str, tokenizer: Tokenizer
-) -> Examples[Any]:
+def _text_dataset(
+    recipe: Recipe, prepared: list[tuple[PreparedCorpus, float]], objective: str, tokenizer: Tokenizer
+) -> IndexedDataset[Any]:
     """Windows of the corpus, or of several in the proportions of their weights."""
     given = None if tokenizer.shares_boundary else tokenizer.bos_id  # rule 3 of tokenizers/base.py
     context = recipe.train.window or _context(recipe)
-    if carries(recipe):
+    if carries_state(recipe):
         (corpus, _), lanes = prepared[0], recipe.train.batch_size
-        return Windows(corpus.train, context, lanes=lanes, given=given)
+        return CausalDataset(corpus.train, context, lanes=lanes, given=given)
 
-    def windows(tokens: TokenArray) -> Examples[Any]:
+    def windows(tokens: TokenArray) -> IndexedDataset[Any]:
         return (
-            Windows(tokens, context, given=given)
+            CausalDataset(tokens, context, given=given)
             if objective == "causal"
-            else MaskedWindows(tokens, context, tokenizer)
+            else MLMDataset(tokens, context, tokenizer)
         )
 
     parts = [(windows(corpus.train), weight) for corpus, weight in prepared]
-    return parts[0][0] if len(parts) == 1 else Mix(parts)
+    return parts[0][0] if len(parts) == 1 else MixtureDataset(parts)
 
 
-def _masked_held_out(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> HeldOut:
+def _mlm_validation(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> ValidationSet:
     tokens = TokenArray.of(np.array(tokenizer.stream(documents)))
-    examples = MaskedWindows(tokens, _context(recipe), tokenizer)
-    return HeldOutExamples(Batches(examples, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
+    examples = MLMDataset(tokens, _context(recipe), tokenizer)
+    return ValidationExamples(BatchLoader(examples, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
 
 
 # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -325,17 +341,17 @@ def _masked_held_out(documents: Sequence[str], tokenizer: Tokenizer, recipe: Rec
 def _from_records(
     recipe: Recipe, objective: str, tokenizer: Tokenizer | None, say: OnMessage, preparing: Callable[[Preparing], None]
 ) -> Task:
-    train, valid = (list(_records(recipe, part, KINDS[objective])) for part in ("train", "valid"))
+    train, valid = (list(_records(recipe, part, RECORD_KINDS[objective])) for part in ("train", "valid"))
     if not valid:
         raise DataError(f"{recipe.data.path}: nothing is held out; raise data.valid={recipe.data.valid}")
     if tokenizer is None:
         tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
     _say_tokenizer(recipe, tokenizer, say)
     say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
-    examples, names = _examples(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.dropout)
+    examples, names = _record_dataset(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.dropout)
     if n := getattr(examples, "n_long", 0):
         say(f"left out    {n:,} of them, longer than model.context={_context(recipe)} tokens on a side")
-    held_out = _records_held_out(valid, objective, tokenizer, recipe, names)
+    held_out = _record_validation(valid, objective, tokenizer, recipe, names)
     recipe = _with_vocabulary(recipe, tokenizer, **({"labels": names} if names else {}))
     digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
     return Task(
@@ -346,45 +362,45 @@ def _from_records(
         held_out,
         fingerprints=[digest],
         is_uniform=False,
-        held_pairs=[record for record in valid if isinstance(record, Pair)],
+        validation_pairs=[record for record in valid if isinstance(record, Pair)],
     )
 
 
-def _records_held_out(
+def _record_validation(
     records: list[Record], objective: str, tokenizer: Tokenizer, recipe: Recipe, names: list[str] | None
-) -> HeldOut:
+) -> ValidationSet:
     try:
-        held, _ = _examples(objective, records, tokenizer, _context(recipe), names)
+        held, _ = _record_dataset(objective, records, tokenizer, _context(recipe), names)
     except DataError as error:
         raise DataError(f"what is held out of {recipe.data.path} cannot be scored: {error}") from None
-    return HeldOutExamples(Batches(held, recipe.eval.batch_size, shuffle=False))
+    return ValidationExamples(BatchLoader(held, recipe.eval.batch_size, shuffle=False))
 
 
-def score_on(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> Scored:
+def evaluate_split(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> EvalResult:
     """What a model of a run that learned from more than plain text scores on a part of the run's data."""
-    objective, tokenizer = objective_of(recipe), model.tokenizer
+    objective, tokenizer = resolve_objective(recipe), model.tokenizer
     assert tokenizer is not None
     if objective == "masked":
-        held_out = _masked_held_out(list(read_part(recipe.data, part)), tokenizer, recipe)
+        held_out = _mlm_validation(list(read_split(recipe.data, part)), tokenizer, recipe)
     else:
-        records = list(_records(recipe, part, KINDS[objective]))
+        records = list(_records(recipe, part, RECORD_KINDS[objective]))
         if not records:
             raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
         names = getattr(model.config, "labels", None) or None
-        held_out = _records_held_out(records, objective, tokenizer, recipe, names)
-    learner = Learner(model, objective).eval()
+        held_out = _record_validation(records, objective, tokenizer, recipe, names)
+    learner = LossModule(model, objective).eval()
     with torch.no_grad():
         return held_out.score(lambda batch: learner(batch.to(model.device)))
 
 
-def part_pairs(recipe: Recipe, part: Literal["train", "valid", "test"]) -> Iterator[Pair]:
+def iter_pairs(recipe: Recipe, part: Literal["train", "valid", "test"]) -> Iterator[Pair]:
     """The pairs of a part of a recipe's data."""
     return (record for record in _records(recipe, part, "pairs") if isinstance(record, Pair))
 
 
-def pairs_of(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
+def load_pairs(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
     """The held-out pairs of a run."""
-    found = list(part_pairs(recipe, part))
+    found = list(iter_pairs(recipe, part))
     if not found:
         raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
     return found
@@ -396,11 +412,11 @@ def _context(recipe: Recipe) -> int:
 
 def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
     data = recipe.data
-    own = part_source(data, part)
+    own = split_source(data, part)
     if own is not None:
         sources, shares = [own], None
     else:
-        sources, shares = [source for source, _ in sources_of(data).values()], shares_of(data)
+        sources, shares = [source for source, _ in sources_of(data).values()], split_fractions(data)
     for source in sources:
         if source.kind != kind:
             raise DataError(
@@ -410,7 +426,7 @@ def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
         yield from source.records() if shares is None else split_records(source, shares, part)
 
 
-def _examples(
+def _record_dataset(
     objective: str,
     records: list[Any],
     tokenizer: Tokenizer,
@@ -421,15 +437,15 @@ def _examples(
     """The collection, and the names of its labels where it has labels: those of training, for what is held out."""
     match objective:
         case "pairs":
-            return TextPairs(records, tokenizer, context=context, dropout=dropout), None
+            return Seq2SeqDataset(records, tokenizer, context=context, dropout=dropout), None
         case "classify":
-            texts = LabelledTexts(records, tokenizer, context, names)
+            texts = ClassificationDataset(records, tokenizer, context, names)
             return texts, texts.labels
         case "tag":
-            words = TaggedWords(records, tokenizer, context, names)
+            words = TaggingDataset(records, tokenizer, context, names)
             return words, words.tags
         case _:
-            return Spans(records, tokenizer, context), None
+            return SpanDataset(records, tokenizer, context), None
 
 
 def _say_tokenizer(recipe: Recipe, tokenizer: Tokenizer, say: OnMessage) -> None:

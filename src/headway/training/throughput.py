@@ -8,7 +8,7 @@ import torch
 from headway.costs import peak_flops
 
 
-class Speed:
+class ThroughputMeter:
     """Targets per second, over the last few dozen steps rather than all of them: starting up is not speed."""
 
     def __init__(self, n_tokens: int) -> None:
@@ -49,7 +49,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def memory_in_use(device: torch.device) -> int:
+def peak_memory(device: torch.device) -> int:
     """Bytes at most so far: of the device's tensors, or of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -60,7 +60,7 @@ def memory_in_use(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def memory_free(device: torch.device) -> int | None:
+def free_memory(device: torch.device) -> int | None:
     """Bytes that could still be had, if that is known."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headway.data.loader import Batch, Batches, Draw
+from headway.data.loader import Batch, BatchLoader, RngKey
 from headway.errors import HeadwayError
 from headway.nn.block import Block
-from headway.training.distributed import gathering, is_sharded, whole
+from headway.training.distributed import full_tensor, is_sharded, sync_gradients_on_last
 from headway.training.optimizers import Optimizer
 
 WARM = 3  # steps of a shape before one is captured: the first compile and choose kernels
@@ -29,7 +29,7 @@ MOST_GRAPHS = 64
 
 
 @dataclass(frozen=True)
-class Work:
+class StepBatch:
     """A rank's rows of one batch, in pieces. Where ranks share a model all must compute as often, so one that has too
     few rows gets a piece that is not counted."""
 
@@ -48,22 +48,24 @@ class Work:
         return [value for value in values if isinstance(value, Tensor)]
 
 
-def work_from(batches: Batches[Any], step: int, accumulate: int, *, bucketed: int | None = None) -> Iterator[Work]:
+def iter_step_batches(
+    batches: BatchLoader[Any], step: int, accumulate: int, *, bucketed: int | None = None
+) -> Iterator[StepBatch]:
     """The work of one rank from a step on, without end; `bucketed`: padded to at most so many tokens, so that shapes
     recur."""
     epoch, place = batches.place(step)
     while True:
-        draw = Draw(batches.order.seed, epoch)
+        draw = RngKey(batches.sampler.seed, epoch)
         for at in range(place, batches.steps(epoch)):
-            everyone = batches.order.indices(epoch, at)
+            everyone = batches.sampler.indices(epoch, at)
             n_pieces = min(accumulate, -(-len(everyone) // batches.world))
             shares = np.array_split(everyone[batches.rank :: batches.world], n_pieces)
             counted = [len(share) > 0 for share in shares]
-            pieces = [batches.examples.collate(share if len(share) else everyone[:1], draw) for share in shares]
+            pieces = [batches.dataset.collate(share if len(share) else everyone[:1], draw) for share in shares]
             n_targets = sum(piece.n_targets for piece, c in zip(pieces, counted, strict=True) if c)
             if bucketed is not None:
                 pieces = [piece.bucketed(bucketed) for piece in pieces]
-            yield Work(pieces, counted, n_targets)
+            yield StepBatch(pieces, counted, n_targets)
         epoch, place = epoch + 1, 0
 
 
@@ -79,18 +81,18 @@ class TrainStep:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.clip, self.autocast, self.device = clip or math.inf, autocast, device
 
-    def __call__(self, work: Work, scale: float | Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, work: StepBatch, scale: float | Tensor) -> tuple[Tensor, Tensor]:
         """`scale` turns sums of nats into the mean over the batch of all ranks."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for i, (piece, is_counted) in enumerate(zip(work.pieces, work.counted, strict=True)):
-            with gathering(self.module, i == len(work.pieces) - 1):
+            with sync_gradients_on_last(self.module, i == len(work.pieces) - 1):
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
                     nats, _ = self.module(piece)
                 (nats * (scale if is_counted else 0.0)).backward()
             if is_counted:
                 total += nats.detach()
-        norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True))
+        norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True))
         if self.device.type == "cuda" and not is_sharded(self.module):
             self.optimizer.step(skip=(~norm.isfinite()).float())
         else:
@@ -103,7 +105,7 @@ class TrainStep:
 @dataclass(frozen=True)
 class _Captured:
     graph: torch.cuda.CUDAGraph
-    inputs: Work
+    inputs: StepBatch
     outputs: tuple[Tensor, Tensor]
 
 
@@ -119,7 +121,7 @@ class CapturedStep:
         self.stream = torch.cuda.Stream()
         self.pool = torch.cuda.graph_pool_handle()  # one for all: nothing in it is needed from one step to the next
 
-    def __call__(self, work: Work, scale: float) -> tuple[Tensor, Tensor]:
+    def __call__(self, work: StepBatch, scale: float) -> tuple[Tensor, Tensor]:
         self.scale.fill_(scale)
         key = tuple(tensor.shape for tensor in work.tensors())
         if key not in self.captured:
@@ -153,13 +155,13 @@ def compile_blocks(module: nn.Module) -> None:
             block.compile(dynamic=False)
 
 
-def compile_whole(model: Any) -> None:
+def compile_model(model: Any) -> None:
     """Compile a model up to its logits in one piece: a few hundredths faster than block by block, for minutes of
     compiling where there are many layers. Worth it for a run of hours."""
-    model.hidden = torch.compile(model.hidden, dynamic=False)
+    model.hidden_states = torch.compile(model.hidden_states, dynamic=False)
 
 
-def narrow_residual(model: Any) -> None:
+def use_bfloat16_residual(model: Any) -> None:
     """Have the stream between blocks in bfloat16: half the bytes of every norm and addition, and sums over layers that
     are rounded to 8 bits. Autocast alone keeps it in float32. Scores are in float32 all the same."""
     model.dropout.register_forward_hook(lambda module, inputs, output: output.bfloat16() if module.training else output)

@@ -29,35 +29,35 @@ from headway.costs import flops_per_token, training_memory
 from headway.data.loader import prefetch
 from headway.devices import product_precision, varying_shapes
 from headway.errors import ConfigError, DataError, HeadwayError
-from headway.evaluation.perplexity import Score
+from headway.evaluation.perplexity import LMScore
 from headway.evaluation.tasks import TaskScore
-from headway.evaluation.validation import Scored
+from headway.evaluation.validation import EvalResult
 from headway.models import Model, Transformer, load
-from headway.models.base import evaluating
+from headway.models.base import eval_mode
 from headway.models.serialization import AVERAGED, read_json, read_weights
 from headway.runs import Run
-from headway.training.checkpoint import Position, TrainState, assign, write_checkpoint
-from headway.training.distributed import World, replicate, settle, shard
-from headway.training.environment import surroundings
-from headway.training.loggers import TRACKERS, Tracker, check_trackers
+from headway.training.checkpoint import TrainerProgress, TrainState, copy_tensor, write_checkpoint
+from headway.training.distributed import DistContext, replicate, reshard, shard
+from headway.training.environment import environment
+from headway.training.loggers import LOGGERS, Logger, check_loggers
 from headway.training.lr_schedules import learning_rate
-from headway.training.objectives import Learner
+from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.signals import is_lost_contact, stop_request
 from headway.training.task import OnMessage, Task, make_model
-from headway.training.throughput import Speed, device_peak, memory_free, memory_in_use
+from headway.training.throughput import ThroughputMeter, device_peak, free_memory, peak_memory
 from headway.training.train_step import (
     CapturedStep,
     Diverged,
+    StepBatch,
     TrainStep,
-    Work,
     checkpoint_blocks,
     compile_blocks,
-    compile_whole,
-    narrow_residual,
-    work_from,
+    compile_model,
+    iter_step_batches,
+    use_bfloat16_residual,
 )
-from headway.training.weight_averaging import MovingAverage, mean_of
+from headway.training.weight_averaging import ExponentialMovingAverage, mean_weights
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Progress:
     bits_per_byte: float | None = None  # of the text learned from, smoothed alike
     mfu: float | None = None  # share of what the device could compute
     memory: int = 0  # bytes in use, at most
-    score: Scored | None = None  # on held-out text, on the steps that look at it
+    score: EvalResult | None = None  # on held-out text, on the steps that look at it
     seconds_left: float = math.inf
 
 
@@ -84,7 +84,7 @@ class Result:
     model: Model
     path: Path  # the run
     checkpoint: Path  # the last
-    score: Scored | None  # on held-out text; none if the run was interrupted
+    score: EvalResult | None  # on held-out text; none if the run was interrupted
     steps: int
     seconds: float
     n_tokens: int
@@ -99,15 +99,22 @@ class Trainer:
     """One run: its parts, and the loop over them."""
 
     def __init__(
-        self, task: Task, model: Model, run: Run, world: World, device: torch.device, say: OnMessage, report: OnStep
+        self,
+        task: Task,
+        model: Model,
+        run: Run,
+        world: DistContext,
+        device: torch.device,
+        say: OnMessage,
+        report: OnStep,
     ):
         self.task, self.model, self.run, self.world, self.device = task, model, run, world, device
         self.config, self.say, self.report = task.recipe.train, say, report
         config = self.config
-        check_trackers(config.track)
+        check_loggers(config.track)
         self.is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
-        self.batches = task.batches(world)
-        self.rows, self.width = next(work_from(self.batches, 0, config.accumulate)).tensors()[0].shape[:2]
+        self.loader = task.loader(world)
+        self.rows, self.width = next(iter_step_batches(self.loader, 0, config.accumulate)).tensors()[0].shape[:2]
         self._check_memory()
         if config.warmup_steps > config.steps:
             say(f"note        train.warmup_steps={config.warmup_steps} is longer than the run, so lr is never reached")
@@ -115,19 +122,19 @@ class Trainer:
         self.flops = flops_per_token(model.config, self.width)
 
         restraint = (config.activity, config.slowness)
-        self.learner = Learner(model, task.objective, config.label_smoothing, config.agreement, restraint)
+        self.learner = LossModule(model, task.objective, config.label_smoothing, config.agreement, restraint)
         is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
         if config.checkpoint_activations:
             checkpoint_blocks(model)
         if config.residual == "bfloat16":
             self._narrow()
         if is_compiled:
-            compile_whole(model) if config.compile == "model" else compile_blocks(model)
+            compile_model(model) if config.compile == "model" else compile_blocks(model)
         shard(self.learner, world)
         optimizer = Optimizer(model, config, device=device)
-        average = MovingAverage(model, config.ema) if config.ema else None
-        carried = self.learner.remember(self.rows) if task.carries else {}
-        self.state = TrainState(model, optimizer, average, Position(), world, carried)
+        average = ExponentialMovingAverage(model, config.ema) if config.ema else None
+        carried = self.learner.remember(self.rows) if task.carries_state else {}
+        self.state = TrainState(model, optimizer, average, TrainerProgress(), world, carried)
         module = replicate(self.learner, world, device)
         step = TrainStep(module, optimizer, clip=config.grad_clip, autocast=self.is_bfloat16, device=device)
         can_capture = device.type == "cuda" and world.parallel == "none"
@@ -136,7 +143,7 @@ class Trainer:
         self.step = (
             CapturedStep(step) if can_capture and (self.is_bucketed or (is_compiled and task.is_uniform)) else step
         )
-        self.trackers: list[Tracker] = []
+        self.trackers: list[Logger] = []
 
     # ── beginning and end ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,22 +152,22 @@ class Trainer:
         is_new = step < 0
         if not is_new:
             self._check_data()
-            self.state.restore(self.run.at(step))
+            self.state.restore(self.run.checkpoint_dir(step))
             if self._is_complete():
                 if not any(record.get("event") == "end" for record in self.run.read_log()):
                     self._log_end("end")  # whoever ended it had no time to
                 self.say(f"complete    {step:,} of {self.config.steps:,} steps; to go on, set more train.steps")
                 return self._result()
-            self.say(f"resuming    after step {step:,}, from {self.run.at(step)}")
-        self.world.first(lambda: self.run.rewind(step, self.task.recipe.to_toml()))
+            self.say(f"resuming    after step {step:,}, from {self.run.checkpoint_dir(step)}")
+        self.world.on_first_rank(lambda: self.run.rewind(step, self.task.recipe.to_toml()))
         if is_new:
             self._log(event="start", **self._facts())
             self.save()  # what diverges at once can go back here; and a disk without room says so now
         else:
             self._log(event="resume", step=step, ranks=self.world.size)
-        if self.world.is_first:
+        if self.world.is_main:
             table = msgspec.to_builtins(self.task.recipe)
-            self.trackers = [TRACKERS[name](self.run.path, table) for name in self.config.track]
+            self.trackers = [LOGGERS[name](self.run.path, table) for name in self.config.track]
         try:
             with stop_request() as stop:  # around scoring and saving too: nothing is lost to a late Ctrl-C
                 try:
@@ -176,7 +183,7 @@ class Trainer:
     def _facts(self) -> dict[str, Any]:
         """All that is needed to repeat the run, beside its recipe."""
         return {
-            **surroundings(self.device),
+            **environment(self.device),
             "dtype": product_precision(self.device, self.config.dtype),
             "ranks": self.world.size,
             "seed": self.config.seed,
@@ -200,10 +207,10 @@ class Trainer:
 
     def _is_complete(self) -> bool:
         is_averaged = not self.config.average or (self.run.path / AVERAGED / "config.json").is_file()
-        return (self._share() >= 1 or self._is_stale()) and bool(self.state.position.score) and is_averaged
+        return (self._share() >= 1 or self._is_stale()) and bool(self.state.progress.score) and is_averaged
 
     def _finish(self, is_stopped: bool) -> Result:
-        position = self.state.position
+        position = self.state.progress
         if not is_stopped and not position.score:
             self._score()
         self.save()
@@ -213,29 +220,31 @@ class Trainer:
         return self._result(is_stopped)
 
     def _log_end(self, event: str) -> None:
-        position = self.state.position
+        position = self.state.progress
         facts = {"seconds": position.seconds, "train_tokens": position.n_tokens, "best_step": position.best_step}
         facts |= {key: value for key, value in position.score.items() if key != "merit"}
         self._log(event=event, step=position.step, **facts)
 
     def _result(self, is_stopped: bool = False) -> Result:
         """With the model as it is on disk: averaged, and whole where this rank has a share of it."""
-        position, state = self.state.position, self.state
+        position, state = self.state.progress, self.state
         model: Model = self.model
         is_averaged = self.config.average and not is_stopped
         if self.world.parallel == "fsdp" or is_averaged:
-            model = load(self.run.path / AVERAGED if is_averaged else self.run.at(position.step), device=self.device)
+            model = load(
+                self.run.path / AVERAGED if is_averaged else self.run.checkpoint_dir(position.step), device=self.device
+            )
         elif state.average is not None:
             state.average.swap()
         score = None
         if not is_stopped:
-            kind = Score if self.task.objective == "causal" else TaskScore
+            kind = LMScore if self.task.objective == "causal" else TaskScore
             facts = self._averaged_score() if is_averaged else position.score
             score = kind(**{name: facts[name] for name in kind.__dataclass_fields__ if name in facts})
         return Result(
             model.eval(),
             self.run.path,
-            self.run.at(position.step),
+            self.run.checkpoint_dir(position.step),
             score,
             position.step,
             position.seconds,
@@ -246,7 +255,7 @@ class Trainer:
 
     def _explained(self, error: Exception) -> Exception:
         """What ended the run, and what of it is safe. A run of one process also keeps its last good step."""
-        config, position = self.config, self.state.position
+        config, position = self.config, self.state.progress
         if isinstance(error, Diverged):
             text = (
                 f"{error} (learning rate {self.lr:.2g}): training has diverged; try a smaller train.lr than "
@@ -267,13 +276,13 @@ class Trainer:
         else:
             text = ""
         is_sound = not isinstance(error, Diverged)
-        if self.world.size == 1 and position.step not in self.run.steps() and position.step and is_sound:
+        if self.world.size == 1 and position.step not in self.run.checkpoint_steps() and position.step and is_sound:
             with suppress(Exception):  # the disk may be full
                 self.save()
         if not text:
             return error  # not foreseen: with all that Python has to say
-        steps = self.run.steps()
-        safe = f"the last checkpoint is {self.run.at(steps[-1])}" if steps else "there is no checkpoint yet"
+        steps = self.run.checkpoint_steps()
+        safe = f"the last checkpoint is {self.run.checkpoint_dir(steps[-1])}" if steps else "there is no checkpoint yet"
         smaller = "" if is_sound else f" --set train.lr={config.lr / 10:.2g}"
         way = f"; go on with: headway train {self.run.path} --resume{smaller}" if steps else ""
         text = re.sub(r"\.(step-\d+)\.[^/]*partial", r"\1", text)  # by the name it would have had
@@ -283,14 +292,14 @@ class Trainer:
 
     def _loop(self, stop: threading.Event) -> bool:
         """Returns whether it was asked to stop before the end."""
-        position, config = self.state.position, self.config
+        position, config = self.state.progress, self.config
         self.learner.train()
         self.started = time.monotonic() - position.seconds
         self.begun, self.first_share = time.monotonic(), self._share()
         self.parts_done = int(self.first_share * self.task.recipe.eval.times)
-        self.speed, self.smooth, self.lr = Speed(position.n_tokens), math.nan, config.lr
+        self.speed, self.smooth, self.lr = ThroughputMeter(position.n_tokens), math.nan, config.lr
         most = int(getattr(self.model.config, "context", 0)) if self.is_bucketed else None
-        made = work_from(self.batches, position.step, config.accumulate, bucketed=most)
+        made = iter_step_batches(self.loader, position.step, config.accumulate, bucketed=most)
         work = prefetch(made, device=self.device)
         is_stopped = False
         try:
@@ -301,11 +310,11 @@ class Trainer:
             work.close()
         return is_stopped
 
-    def _descend(self, work: Work) -> tuple[int, Tensor, Tensor]:
-        position = self.state.position
+    def _descend(self, work: StepBatch) -> tuple[int, Tensor, Tensor]:
+        position = self.state.progress
         self.lr = learning_rate(self.config, position.step, self._share())
         self.state.optimizer.set_rate(self.lr)
-        n_targets = int(self.world.sums(work.n_targets)[0])
+        n_targets = int(self.world.all_reduce_sum(work.n_targets)[0])
         with nullcontext() if self.task.is_uniform else varying_shapes():
             loss, norm = self.step(work, self.world.size / max(n_targets, 1))  # engines average gradients over ranks
         position.step += 1
@@ -317,8 +326,8 @@ class Trainer:
 
     def _look_around(self, n_targets: int, loss: Tensor, norm: Tensor, stop: threading.Event) -> bool:
         """After a step: read, log, score and save what is due. Returns whether someone asks to stop."""
-        position, config = self.state.position, self.config
-        stops, seconds = self.world.sums(float(stop.is_set()), time.monotonic() - self.started)
+        position, config = self.state.progress, self.config
+        stops, seconds = self.world.all_reduce_sum(float(stop.is_set()), time.monotonic() - self.started)
         position.seconds = seconds / self.world.size
         is_last = self._share() >= 1 or stops > 0
         is_due = position.step % config.log_every == 0 or is_last
@@ -336,8 +345,8 @@ class Trainer:
 
     def _read(self, n_targets: int, loss: Tensor, norm: Tensor, is_due: bool) -> Progress:
         """Wait for the step's numbers, and log them where they are due."""
-        position, config = self.state.position, self.config
-        value, size = self.world.sums(float(loss))[0] / max(n_targets, 1), float(norm)
+        position, config = self.state.progress, self.config
+        value, size = self.world.all_reduce_sum(float(loss))[0] / max(n_targets, 1), float(norm)
         if not (math.isfinite(value) and math.isfinite(size)):
             raise Diverged(f"the loss is {value}, the gradient norm {size}")
         self.smooth = value if math.isnan(self.smooth) else 0.95 * self.smooth + 0.05 * value
@@ -351,7 +360,7 @@ class Trainer:
                 grad_norm=size,
                 tokens_per_second=speed,
                 mfu=mfu,
-                memory=memory_in_use(self.device),
+                memory=peak_memory(self.device),
                 seconds=position.seconds,
             )
         share = min(self._share(), 1.0)
@@ -368,88 +377,90 @@ class Trainer:
             speed,
             bits_per_byte=self.smooth / math.log(2) / per_byte if per_byte else None,
             mfu=mfu,
-            memory=memory_in_use(self.device),
+            memory=peak_memory(self.device),
             seconds_left=(time.monotonic() - self.begun) * (1 - share) / done if done > 0 else math.inf,
         )
 
     def _share(self) -> float:
         """How much of the run is done: by steps or, where that is further, by the clock."""
-        position, limit = self.state.position, self.config.max_seconds
+        position, limit = self.state.progress, self.config.max_seconds
         return max(position.step / self.config.steps, position.seconds / limit if limit else 0.0)
 
     def _is_time_to_score(self) -> bool:
         """By steps, or each time another part of the run is done."""
         evaluation, before = self.task.recipe.eval, self.parts_done
         if evaluation.every:
-            return self.state.position.step % evaluation.every == 0
+            return self.state.progress.step % evaluation.every == 0
         self.parts_done = int(self._share() * evaluation.times)
         return self.parts_done > before
 
     def _is_stale(self) -> bool:
         patience = self.task.recipe.eval.patience
-        return bool(patience) and self.state.position.stale >= patience
+        return bool(patience) and self.state.progress.evals_since_best >= patience
 
     # ── scoring and saving ────────────────────────────────────────────────────────────────────────────────────────
 
     @torch.no_grad()
-    def _ask(self) -> Scored:
+    def _ask(self) -> EvalResult:
         """The score on held-out text, in float32 and uncompiled: what `headway eval` will say."""
         average = self.state.average
         averaged = average.in_place() if average is not None else nullcontext()
-        with evaluating(self.learner), torch.compiler.set_stance("force_eager"), averaged, varying_shapes():
-            assert self.task.held_out is not None  # what learns by steps has something held out (setup.py)
-            score = self.task.held_out.score(lambda batch: self.learner(batch.to(self.device)), self.world)
-            settle(self.learner)
+        with eval_mode(self.learner), torch.compiler.set_stance("force_eager"), averaged, varying_shapes():
+            assert self.task.validation is not None  # what learns by steps has something held out (setup.py)
+            score = self.task.validation.score(lambda batch: self.learner(batch.to(self.device)), self.world)
+            reshard(self.learner)
             if isinstance(score, TaskScore):
-                score = self.task.judged(score, self.model)
+                score = self.task.with_generation_score(score, self.model)
         return score
 
-    def _score(self) -> Scored:
+    def _score(self) -> EvalResult:
         """Ask, and remember the answer."""
-        position, score = self.state.position, self._ask()
-        position.score = {"merit": score.merit, **score.to_dict()}
-        is_best = score.merit < position.best
-        position.stale = 0 if is_best else position.stale + 1
+        position, score = self.state.progress, self._ask()
+        position.score = {"merit": score.selection_loss, **score.to_dict()}
+        is_best = score.selection_loss < position.best
+        position.evals_since_best = 0 if is_best else position.evals_since_best + 1
         if is_best:
-            position.best, position.best_step = score.merit, position.step
+            position.best, position.best_step = score.selection_loss, position.step
         self._log(step=position.step, **score.to_dict(), seconds=position.seconds)
-        self.speed = Speed(position.n_tokens)
+        self.speed = ThroughputMeter(position.n_tokens)
         return score
 
     def save(self) -> None:
         """Write a checkpoint, then let go of those that need not be kept."""
-        step = self.state.position.step
-        self.state.save(self.run.at(step))
+        step = self.state.progress.step
+        self.state.save(self.run.checkpoint_dir(step))
         keep, every = self.config.keep, self.config.save_every
-        self.world.first(lambda: self.run.prune(keep, self.state.position.best_step, every))
-        self.speed = Speed(self.state.position.n_tokens)
+        self.world.on_first_rank(lambda: self.run.prune(keep, self.state.progress.best_step, every))
+        self.speed = ThroughputMeter(self.state.progress.n_tokens)
 
     @torch.no_grad()
     def _average(self) -> None:
         """The mean of the last regular checkpoints and the last of all, scored, and saved beside them."""
-        position, every = self.state.position, self.config.save_every
-        regular = [step for step in self.run.steps() if step == position.step or (every and step % every == 0)]
+        position, every = self.state.progress, self.config.save_every
+        regular = [
+            step for step in self.run.checkpoint_steps() if step == position.step or (every and step % every == 0)
+        ]
         last = [step for step in regular if 0 < step <= position.step][-self.config.average :]
-        mean = mean_of(read_weights(self.run.at(step), self.model) for step in last)
+        mean = mean_weights(read_weights(self.run.checkpoint_dir(step), self.model) for step in last)
         for name, parameter in self.model.named_parameters():
-            assign(parameter.detach(), mean[name])
+            copy_tensor(parameter.detach(), mean[name])
         self.state.average = None  # the mean of averages is what counts now
         score = self._ask()
         self.say(f"averaged    {len(last)} checkpoints, steps {', '.join(map(str, last))}: {score.summary}")
-        position.score = {"merit": score.merit, **score.to_dict()}
+        position.score = {"merit": score.selection_loss, **score.to_dict()}
 
         def write() -> None:
             final = make_model(self.task, "cpu")
             final.load_weights(mean)
             write_checkpoint(final, self.run.path / AVERAGED, position.to_dict(), {})
 
-        self.world.first(write)
+        self.world.on_first_rank(write)
 
     def _averaged_score(self) -> dict[str, Any]:
         return read_json(self.run.path / AVERAGED / "training.json")["score"]
 
     def _log(self, **record: Any) -> None:
-        if self.world.is_first:
+        if self.world.is_main:
             self.run.log(**record)
             if "event" not in record:
                 step = record.pop("step")
@@ -461,11 +472,11 @@ class Trainer:
             raise ConfigError(
                 "train.residual='bfloat16' is for a gpt whose products are in bfloat16: set train.dtype=bfloat16 too"
             )
-        narrow_residual(self.model)
+        use_bfloat16_residual(self.model)
 
     def _check_memory(self) -> None:
         """Refuse what cannot fit, before it fails."""
-        config, c, free = self.config, self.model.config, memory_free(self.device)
+        config, c, free = self.config, self.model.config, free_memory(self.device)
         if not isinstance(c, StackConfig) or free is None:
             return
         need = training_memory(

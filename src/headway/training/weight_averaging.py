@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 
-class MovingAverage:
+class ExponentialMovingAverage:
     """average ← d · average + (1 − d) · weights after every step, d growing to `decay` over the first steps."""
 
     def __init__(self, model: nn.Module, decay: float):
@@ -41,7 +41,7 @@ class MovingAverage:
             self.weights[name].copy_(kept)
 
 
-def mean_of(sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def mean_weights(sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each tensor over several sets of them, added up in float64."""
     total: dict[str, Tensor] = {}
     count = 0

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.loader import IGNORE, CausalBatch, Draw, Examples
-from headway.data.sampler import Indices, key, shuffled
+from headway.data.loader import IGNORE, CausalBatch, IndexedDataset, RngKey
+from headway.data.sampler import Indices, hash_key, permute
 from headway.data.token_shards import TokenArray
 from headway.errors import ConfigError, DataError
 
 
-class Windows:
+class CausalDataset:
     """Windows of `context` tokens side by side: every token is a target once an epoch, but for the last few.
 
     "random": each epoch begins at another place, so that windows are cut elsewhere; "sequential": always at the first
@@ -54,15 +54,15 @@ class Windows:
     def __len__(self) -> int:
         return self.n
 
-    def starts(self, indices: Indices, draw: Draw) -> Indices:
+    def starts(self, indices: Indices, draw: RngKey) -> Indices:
         """The first token of each window."""
         most = len(self.tokens) - 1 - self.n * self.context if self.is_random else 0
         if self.lanes is not None:
             step, lane = np.divmod(indices, self.lanes)
             indices = lane * (self.n // self.lanes) + step
-        return indices * self.context + key("offset", *draw) % (most + 1)
+        return indices * self.context + hash_key("offset", *draw) % (most + 1)
 
-    def collate(self, indices: Indices, draw: Draw) -> CausalBatch:
+    def collate(self, indices: Indices, draw: RngKey) -> CausalBatch:
         starts = self.starts(indices, draw)
         rows = torch.from_numpy(self.tokens.windows(starts, self.context + 1))  # (B, T + 1)
         documents = self._documents(starts) if self.documents else None
@@ -79,7 +79,7 @@ class Windows:
         return torch.from_numpy(numbers - numbers[:, :1])
 
 
-class Packed:
+class PackedDataset:
     """Whole documents, as many to a row as fit; one that is longer than a row is cut into rows.
 
     Documents do not see each other (`documents` says which token is whose), none is predicted from another, and every
@@ -111,7 +111,7 @@ class Packed:
     def __len__(self) -> int:
         return len(self.rows) - 1
 
-    def collate(self, indices: Indices, draw: Draw) -> CausalBatch:
+    def collate(self, indices: Indices, draw: RngKey) -> CausalBatch:
         B, T = len(indices), self.context
         inputs, targets = np.zeros((B, T), dtype=np.int64), np.full((B, T), IGNORE, dtype=np.int64)
         documents, lengths = np.full((B, T), -1, dtype=np.int64), np.zeros(B, dtype=np.int64)
@@ -127,7 +127,7 @@ class Packed:
         return CausalBatch(*map(torch.from_numpy, (inputs, targets, lengths, documents)))
 
 
-class Mix:
+class MixtureDataset:
     """Several collections in given proportions, each gone through in its own shuffled epochs.
 
     Of every `BLOCK` examples, each collection gives its share, in shuffled places; so the proportions hold all along,
@@ -136,7 +136,7 @@ class Mix:
 
     BLOCK = 1000
 
-    def __init__(self, parts: Sequence[tuple[Examples[CausalBatch], float]]):
+    def __init__(self, parts: Sequence[tuple[IndexedDataset[CausalBatch], float]]):
         total = sum(weight for _, weight in parts)
         if not parts or not total > 0 or any(weight <= 0 for _, weight in parts):
             raise ConfigError(f"the weights of a mix must be positive: {[weight for _, weight in parts]}")
@@ -155,12 +155,12 @@ class Mix:
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def locate(self, indices: Indices, draw: Draw) -> tuple[Indices, Indices, Indices]:
+    def locate(self, indices: Indices, draw: RngKey) -> tuple[Indices, Indices, Indices]:
         """For each example: which collection it comes from, in which epoch of its own, and its number there."""
         blocks, slots = np.divmod(draw.epoch * len(self) + indices, self.BLOCK)
         parts, counts = np.empty_like(indices), np.empty_like(indices)
         for block in np.unique(blocks).tolist():
-            layout = self.layout[shuffled(np.arange(self.BLOCK), self.BLOCK, "mix", draw.seed, block)]
+            layout = self.layout[permute(np.arange(self.BLOCK), self.BLOCK, "mix", draw.seed, block)]
             # How many of its own collection stand before each slot of the block, and in all blocks before.
             before = np.empty(self.BLOCK, dtype=np.int64)
             for part, share in enumerate(self.shares.tolist()):
@@ -172,7 +172,7 @@ class Mix:
         epochs, places = np.divmod(counts, sizes)
         numbers = np.empty_like(indices)
         for part, epoch, rows in self._groups(parts, epochs):
-            numbers[rows] = shuffled(places[rows], len(self.parts[part]), "order", draw.seed, part, epoch)
+            numbers[rows] = permute(places[rows], len(self.parts[part]), "order", draw.seed, part, epoch)
         return parts, epochs, numbers
 
     def _groups(self, parts: Indices, epochs: Indices) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
@@ -180,13 +180,13 @@ class Mix:
         for part, epoch in sorted(set(zip(parts.tolist(), epochs.tolist(), strict=True))):
             yield part, epoch, (parts == part) & (epochs == epoch)
 
-    def collate(self, indices: Indices, draw: Draw) -> CausalBatch:
+    def collate(self, indices: Indices, draw: RngKey) -> CausalBatch:
         parts, epochs, numbers = self.locate(indices, draw)
         if not len(indices):
             return self.parts[0].collate(indices, draw)
         batches, order = [], []
         for part, epoch, rows in self._groups(parts, epochs):
-            batches.append(self.parts[part].collate(numbers[rows], Draw(draw.seed, epoch)))
+            batches.append(self.parts[part].collate(numbers[rows], RngKey(draw.seed, epoch)))
             order.append(np.flatnonzero(rows))
         return CausalBatch.stack(batches).rows(torch.from_numpy(np.argsort(np.concatenate(order))))
 

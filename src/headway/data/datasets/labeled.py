@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.loader import IGNORE, Batch, Draw, count_targets
-from headway.data.padding import Ragged, room_for
+from headway.data.loader import IGNORE, Batch, RngKey, count_targets
+from headway.data.padding import RaggedArray, room_for
 from headway.data.records import Labelled, Question, Tagged
 from headway.data.sampler import Indices
 from headway.errors import ConfigError, DataError, suggest
@@ -55,7 +55,7 @@ class PaddedTexts:
     """What the three collections below share: texts as framed rows of ids."""
 
     def __init__(self, rows: Iterable[Sequence[int]], tokenizer: Tokenizer):
-        self.ids, self.tokenizer = Ragged(rows), tokenizer
+        self.ids, self.tokenizer = RaggedArray(rows), tokenizer
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,7 +81,7 @@ def names_of(found: Iterable[str], given: Sequence[str] | None) -> list[str]:
     return names
 
 
-class LabelledTexts(PaddedTexts):
+class ClassificationDataset(PaddedTexts):
     """Texts with one label each; `labels` fixes their order, else they are sorted. Long texts are cut at their end."""
 
     def __init__(
@@ -96,7 +96,7 @@ class LabelledTexts(PaddedTexts):
         self.labels = names_of((record.label for record in records), labels)
         self.numbers = np.array([_number(record.label, self.labels) for record in records], dtype=np.int64)
 
-    def collate(self, indices: Indices, draw: Draw | None = None) -> LabelBatch:
+    def collate(self, indices: Indices, draw: RngKey | None = None) -> LabelBatch:
         ids, mask = self.padded(indices)
         return LabelBatch(ids, mask, torch.from_numpy(self.numbers[indices]))
 
@@ -108,7 +108,7 @@ def _number(name: str, names: list[str]) -> int:
         raise DataError(f"{name!r} is not one of {', '.join(names[:20])}." + suggest(name, names)) from None
 
 
-class TaggedWords(PaddedTexts):
+class TaggingDataset(PaddedTexts):
     """Sentences with a tag for every word, at its first piece (Devlin et al. 2019, §5.3); long ones are cut."""
 
     def __init__(
@@ -135,15 +135,15 @@ class TaggedWords(PaddedTexts):
             rows.append(tokenizer.frame(sentence.ids[:room])[0])
             targets.append(wanted + [IGNORE] * (len(rows[-1]) - len(wanted)))
         super().__init__(rows, tokenizer)
-        self.targets = Ragged(targets)
+        self.targets = RaggedArray(targets)
 
-    def collate(self, indices: Indices, draw: Draw | None = None) -> TagBatch:
+    def collate(self, indices: Indices, draw: RngKey | None = None) -> TagBatch:
         ids, mask = self.padded(indices)
         tags, _ = self.targets.padded(indices, IGNORE)
         return TagBatch(ids, mask, tags)
 
 
-class Spans(PaddedTexts):
+class SpanDataset(PaddedTexts):
     """Questions with their contexts: [CLS] question [SEP] context [SEP], and where the answer is.
 
     A context that is too long becomes several rows that overlap by `overlap` tokens, or by half where that is less; in
@@ -172,10 +172,10 @@ class Spans(PaddedTexts):
                 spans.append(_span(record, offsets, first))
                 self.places.append((number, first, offsets))
         super().__init__(rows, tokenizer)
-        self.segments = Ragged(segments)
+        self.segments = RaggedArray(segments)
         self.spans = np.array(spans, dtype=np.int64)  # (N, 2)
 
-    def collate(self, indices: Indices, draw: Draw | None = None) -> SpanBatch:
+    def collate(self, indices: Indices, draw: RngKey | None = None) -> SpanBatch:
         ids, mask = self.padded(indices)
         segments, _ = self.segments.padded(indices, 0)
         spans = torch.from_numpy(self.spans[indices])

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.datasets.causal import Windows
-from headway.data.loader import IGNORE, Batch, Draw, count_targets
+from headway.data.datasets.causal import CausalDataset
+from headway.data.loader import IGNORE, Batch, RngKey, count_targets
 from headway.data.padding import room_for
 from headway.data.sampler import Indices, uniforms
 from headway.data.token_shards import TokenArray
@@ -21,7 +21,7 @@ from headway.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
-class MaskedBatch(Batch):
+class MLMBatch(Batch):
     ids: Tensor  # (B, T)
     mask: Tensor  # (B, T) real tokens
     targets: Tensor  # (B, T) what was there, where it is asked for
@@ -31,10 +31,10 @@ class MaskedBatch(Batch):
         return count_targets(self.targets)
 
 
-def hide_tokens(
+def mask_tokens(
     ids: NDArray[np.int64],
     places: NDArray[np.int64],
-    draw: Draw,
+    draw: RngKey,
     *,
     mask_id: int,
     vocab_size: int,
@@ -50,7 +50,7 @@ def hide_tokens(
     return np.where(chosen, hidden, ids), np.where(chosen, ids, IGNORE)
 
 
-class MaskedWindows:
+class MLMDataset:
     """Windows of a corpus, framed as the encoder expects ([CLS] … [SEP]), some of their tokens hidden."""
 
     def __init__(self, tokens: TokenArray, context: int, tokenizer: Tokenizer, *, share: float = 0.15):
@@ -59,7 +59,7 @@ class MaskedWindows:
         if not 0 < share < 1:
             raise ConfigError(f"share={share} of the tokens to hide: between 0 and 1, such as 0.15")
         room, self.lead = room_for(tokenizer, context)
-        self.windows = Windows(tokens, room)
+        self.windows = CausalDataset(tokens, room)
         self.tokenizer, self.share = tokenizer, share
         self.protected = frozenset(tokenizer.special_ids.values())
         self.vocab_size = tokenizer.vocab_size
@@ -67,13 +67,13 @@ class MaskedWindows:
     def __len__(self) -> int:
         return len(self.windows)
 
-    def collate(self, indices: Indices, draw: Draw) -> MaskedBatch:
+    def collate(self, indices: Indices, draw: RngKey) -> MLMBatch:
         starts = self.windows.starts(indices, draw)
         width = self.windows.context
         ids = self.windows.tokens.windows(starts, width)
         places = starts[:, None] + np.arange(width)
         assert self.tokenizer.mask_id is not None
-        hidden, targets = hide_tokens(
+        hidden, targets = mask_tokens(
             ids,
             places,
             draw,
@@ -86,4 +86,4 @@ class MaskedWindows:
         wanted = np.full(framed.shape, IGNORE, dtype=np.int64)
         wanted[:, self.lead : self.lead + width] = targets
         found = torch.from_numpy(framed)
-        return MaskedBatch(found, torch.ones_like(found, dtype=torch.bool), torch.from_numpy(wanted))
+        return MLMBatch(found, torch.ones_like(found, dtype=torch.bool), torch.from_numpy(wanted))

@@ -9,20 +9,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.loader import IGNORE, Batch, Draw, count_targets
-from headway.data.padding import Ragged, pad
+from headway.data.loader import IGNORE, Batch, RngKey, count_targets
+from headway.data.padding import RaggedArray, pad
 from headway.data.records import Pair
 from headway.data.sampler import Indices, uniforms
 from headway.errors import ConfigError, DataError
 from headway.tokenizers import Tokenizer
-from headway.tokenizers.bpe_dropout import Spellings
+from headway.tokenizers.bpe_dropout import BPEDropout
 
 SOME = 1000  # pairs encoded at a time
 ROWS, COLUMNS = 32, 8  # what batches are padded to, where shapes should recur
 
 
 @dataclass(frozen=True)
-class PairBatch(Batch):
+class Seq2SeqBatch(Batch):
     source: Tensor  # (B, S)
     source_mask: Tensor  # (B, S)
     inputs: Tensor  # (B, T) begin, then the target
@@ -33,7 +33,7 @@ class PairBatch(Batch):
     def n_targets(self) -> int:
         return count_targets(self.targets)
 
-    def bucketed(self, most: int) -> "PairBatch":
+    def bucketed(self, most: int) -> "Seq2SeqBatch":
         """Padded to a multiple of `ROWS` rows and `COLUMNS` tokens: Multi30k then has some sixty shapes instead of a
         new one with every batch, for a fifth more padding. Nothing is asked of the added rows, whose sources are one
         token long: attention needs something to look at. No row becomes longer than `most` tokens."""
@@ -49,10 +49,10 @@ class PairBatch(Batch):
             )
         )
         source_mask[len(self) :, 0] = True
-        return PairBatch(source, source_mask, inputs, targets, target_mask)
+        return Seq2SeqBatch(source, source_mask, inputs, targets, target_mask)
 
 
-class TextPairs:
+class Seq2SeqDataset:
     """Pairs as the encoder-decoder reads them: the source ends in the end token; the target begins and ends.
 
     Pairs longer than `context` tokens on a side are left out (`n_long` of them), or cut with `truncate`. With `dropout`
@@ -75,7 +75,7 @@ class TextPairs:
             raise ConfigError(f"context={context} leaves no room for a token and the end of text")
         self.tokenizer, self.context, self.frame = tokenizer, context, (begin, end)
         self.n_long = 0
-        self.spellings = Spellings(tokenizer, dropout) if dropout else None
+        self.spellings = BPEDropout(tokenizer, dropout) if dropout else None
         sources, targets = [], []
         words: list[list[int]] = []
         rest = iter(pairs)
@@ -94,7 +94,7 @@ class TextPairs:
         if not sources:
             why = f": all {self.n_long} are longer than context={context}" if self.n_long else ""
             raise DataError(f"there are no pairs to learn from{why}")
-        self.sources, self.targets, self.words = Ragged(sources), Ragged(targets), Ragged(words)
+        self.sources, self.targets, self.words = RaggedArray(sources), RaggedArray(targets), RaggedArray(words)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -104,7 +104,7 @@ class TextPairs:
         """(N, 2) tokens on the two sides, as a batch pads them."""
         return np.stack([self.sources.lengths, self.targets.lengths - 1], axis=1)
 
-    def collate(self, indices: Indices, draw: Draw | None = None) -> PairBatch:
+    def collate(self, indices: Indices, draw: RngKey | None = None) -> Seq2SeqBatch:
         fill = self.tokenizer.pad_id
         if self.spellings is None or draw is None:
             source, source_mask = self.sources.padded(indices, fill)
@@ -116,9 +116,9 @@ class TextPairs:
             target, mask = pad([[begin, *ids, end] for ids in texts[1::2]], fill)
         wanted = target[:, 1:].masked_fill(~mask[:, 1:], IGNORE)
         inputs = target[:, :-1].masked_fill(~mask[:, 1:], fill)  # the end token is not looked at
-        return PairBatch(source, source_mask, inputs, wanted, mask[:, 1:])
+        return Seq2SeqBatch(source, source_mask, inputs, wanted, mask[:, 1:])
 
-    def _spelled(self, indices: Indices, draw: Draw) -> list[list[int]]:
+    def _spelled(self, indices: Indices, draw: RngKey) -> list[list[int]]:
         """Sources and targets by turns, as this epoch spells them."""
         assert self.spellings is not None
         rows = np.stack((2 * indices, 2 * indices + 1), axis=1).flatten()

@@ -17,17 +17,17 @@ from headway.errors import CheckpointError
 from headway.nn.positions import sinusoid
 
 
-class Name(NamedTuple):
+class TensorMapping(NamedTuple):
     ours: str
     theirs: tuple[str, ...]
     transposed: bool = False
 
 
-def _pairs(ours: str, *theirs: str, transposed: bool = False) -> tuple[Name, Name]:
+def _pairs(ours: str, *theirs: str, transposed: bool = False) -> tuple[TensorMapping, TensorMapping]:
     """A linear layer or a norm: its weight and its bias."""
     return (
-        Name(f"{ours}.weight", tuple(f"{t}.weight" for t in theirs), transposed),
-        Name(f"{ours}.bias", tuple(f"{t}.bias" for t in theirs)),
+        TensorMapping(f"{ours}.weight", tuple(f"{t}.weight" for t in theirs), transposed),
+        TensorMapping(f"{ours}.bias", tuple(f"{t}.bias" for t in theirs)),
     )
 
 
@@ -36,7 +36,7 @@ class Layout:
     model_type: str
     architecture: str
     prefix: str  # what the names in files may go without
-    names: tuple[Name, ...]
+    names: tuple[TensorMapping, ...]
     ignored: tuple[str, ...]  # endings of tensors that hold no weights of their own: masks, copies of tied matrices
     write_config: Callable[[Any], dict[str, Any] | None]  # None: this config does not fit the layout
     read_config: Callable[[Mapping[str, Any]], ModelConfig]
@@ -111,12 +111,12 @@ class Layout:
             )
         return ours
 
-    def _expanded(self, config: Any) -> Iterator[Name]:
+    def _expanded(self, config: Any) -> Iterator[TensorMapping]:
         for name in self.names:
             side = name.ours.split(".")[0]
             n_layers = getattr(config, f"n_{side}_layers", config.n_layers)
             for i in range(n_layers) if "{i}" in name.ours else (0,):
-                yield Name(name.ours.format(i=i), tuple(t.format(i=i) for t in name.theirs), name.transposed)
+                yield TensorMapping(name.ours.format(i=i), tuple(t.format(i=i) for t in name.theirs), name.transposed)
 
 
 def _in_order(name: str, tensor: Tensor, d_model: int, *, back: bool = False) -> Tensor:
@@ -140,7 +140,7 @@ def _modern(name: str) -> str:
     return name
 
 
-def _rows(name: Name, c: StackConfig) -> list[int] | None:
+def _rows(name: TensorMapping, c: StackConfig) -> list[int] | None:
     """How many rows of ours each of theirs takes."""
     if len(name.theirs) == 3:
         return [c.n_heads * c.d_head, c.n_kv_heads * c.d_head, c.n_kv_heads * c.d_head]
@@ -189,12 +189,12 @@ def _special(config: Mapping[str, Any]) -> dict[str, Any]:
 # ── GPT-2 and GPT-1 ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _gpt_names(embedding: str, positions: str) -> tuple[Name, ...]:
+def _gpt_names(embedding: str, positions: str) -> tuple[TensorMapping, ...]:
     h = "transformer.h.{i}"
     return (
-        Name("embedding.weight", (embedding,)),
-        Name("embedding.output", ("lm_head.weight",)),
-        Name("positions.weight", (positions,)),
+        TensorMapping("embedding.weight", (embedding,)),
+        TensorMapping("embedding.output", ("lm_head.weight",)),
+        TensorMapping("positions.weight", (positions,)),
         *_pairs("blocks.{i}.norm1", f"{h}.ln_1"),
         *_pairs("blocks.{i}.attention.qkv", f"{h}.attn.c_attn", transposed=True),
         *_pairs("blocks.{i}.attention.out", f"{h}.attn.c_proj", transposed=True),
@@ -354,8 +354,8 @@ LLAMA = Layout(
     architecture="LlamaForCausalLM",
     prefix="model.",
     names=(
-        Name("embedding.weight", ("model.embed_tokens.weight",)),
-        Name("embedding.output", ("lm_head.weight",)),
+        TensorMapping("embedding.weight", ("model.embed_tokens.weight",)),
+        TensorMapping("embedding.output", ("lm_head.weight",)),
         *_pairs("blocks.{i}.norm1", f"{_LLAMA_LAYER}.input_layernorm"),
         *_pairs("blocks.{i}.attention.qkv", *_LLAMA_QKV),
         *_pairs("blocks.{i}.attention.out", f"{_LLAMA_LAYER}.self_attn.o_proj"),
@@ -436,9 +436,9 @@ BERT = Layout(
     architecture="BertModel",
     prefix="bert.",
     names=(
-        Name("embedding.weight", ("bert.embeddings.word_embeddings.weight",)),
-        Name("positions.weight", ("bert.embeddings.position_embeddings.weight",)),
-        Name("segments", ("bert.embeddings.token_type_embeddings.weight",)),
+        TensorMapping("embedding.weight", ("bert.embeddings.word_embeddings.weight",)),
+        TensorMapping("positions.weight", ("bert.embeddings.position_embeddings.weight",)),
+        TensorMapping("segments", ("bert.embeddings.token_type_embeddings.weight",)),
         *_pairs("embedding_norm", "bert.embeddings.LayerNorm"),
         *_pairs("blocks.{i}.attention.qkv", *(f"{_BERT_LAYER}.attention.self.{x}" for x in ("query", "key", "value"))),
         *_pairs("blocks.{i}.attention.out", f"{_BERT_LAYER}.attention.output.dense"),
@@ -461,11 +461,11 @@ MASKED_LM = Layout(
     architecture="BertForMaskedLM",
     prefix="bert.",
     names=(
-        *(Name(f"encoder.{name.ours}", name.theirs) for name in BERT.names),
+        *(TensorMapping(f"encoder.{name.ours}", name.theirs) for name in BERT.names),
         *_pairs("dense", f"{_HEAD}.transform.dense"),
         *_pairs("norm", f"{_HEAD}.transform.LayerNorm"),
-        Name("bias", (f"{_HEAD}.decoder.bias",)),
-        Name("output", (f"{_HEAD}.decoder.weight",)),
+        TensorMapping("bias", (f"{_HEAD}.decoder.bias",)),
+        TensorMapping("output", (f"{_HEAD}.decoder.weight",)),
     ),
     ignored=(".position_ids",),
     heads=("cls.seq_relationship.",),
@@ -488,7 +488,7 @@ def _head(architecture: str, output: str, *, optional: tuple[str, ...] = ()) -> 
         model_type="bert",
         architecture=architecture,
         prefix="bert.",
-        names=(*(Name(f"encoder.{name.ours}", name.theirs) for name in BERT.names), *_pairs("output", output)),
+        names=(*(TensorMapping(f"encoder.{name.ours}", name.theirs) for name in BERT.names), *_pairs("output", output)),
         ignored=(".position_ids",),
         write_config=_write_bert,
         read_config=_read_bert if output == "qa_outputs" else _read_labelled,
@@ -561,7 +561,7 @@ def _read_pair(norm_order: str) -> Callable[[Mapping[str, Any]], TransformerConf
     return read
 
 
-def _side(side: str, cross: bool) -> tuple[Name, ...]:
+def _side(side: str, cross: bool) -> tuple[TensorMapping, ...]:
     ours, theirs = f"{side}.blocks.{{i}}", f"model.{side}.layers.{{i}}"
     names = (
         *_pairs(f"{ours}.attention.qkv", *(f"{theirs}.self_attn.{x}_proj" for x in "qkv")),
@@ -589,7 +589,7 @@ def _pair(model_type: str, architecture: str, norm_order: str) -> Layout:
         architecture=architecture,
         prefix="model.",
         names=(
-            Name("embedding.weight", ("model.shared.weight",)),
+            TensorMapping("embedding.weight", ("model.shared.weight",)),
             *_side("encoder", cross=False),
             *_side("decoder", cross=True),
         ),

@@ -9,7 +9,7 @@ which is one sort of integers per order. The followers of a context then lie sid
 first token (its suffix) is the (k−1)-gram that ends at the same place.
 
 Counting takes the tokens `CHUNK` at a time. A text of more is counted by sorted runs on disk that are merged, and the
-rows of numbers lie on disk as well (`Room`), so memory holds what differs, not what there is.
+rows of numbers lie on disk as well (`ScratchArrays`), so memory holds what differs, not what there is.
 """
 
 import tempfile
@@ -60,7 +60,7 @@ class Counts:
         return self.grams[k - 1].keys // self.vocab_size, len(self.grams[k - 2])
 
 
-class Room:
+class ScratchArrays:
     """Arrays in memory, or where there are more than `CHUNK` tokens, in files that vanish with it."""
 
     def __init__(self, n_tokens: int):
@@ -87,7 +87,7 @@ def count(
     ends texts is one like any other.)"""
     bos_id = None if bos_id == eos_id else bos_id
     V, n_tokens = vocab_size, sum(len(piece) for text in texts for piece in text)
-    room = Room(n_tokens)
+    room = ScratchArrays(n_tokens)
     tokens, depth = room.empty(n_tokens, np.int32), room.empty(n_tokens, np.int16)  # how much of its text came so far
     at = 0
     for text in texts:
@@ -123,7 +123,7 @@ def _depths(piece: Array, bos_id: int | None, before: int) -> Array:
     return place - np.maximum.accumulate(np.where(piece == bos_id, place, -before)) + 1
 
 
-def _longer(shorter: Grams, numbers: Array, tokens: Array, depth: Array, k: int, V: int, room: Room) -> Grams:
+def _longer(shorter: Grams, numbers: Array, tokens: Array, depth: Array, k: int, V: int, room: ScratchArrays) -> Grams:
     """The n-grams of k tokens; `numbers` are those of k − 1 before, and of k after."""
 
     def pieces() -> Iterator[tuple[Array, Array]]:
@@ -167,7 +167,7 @@ def _unique(keys: Array) -> tuple[Array, Array, Array]:
 # ── counting on disk ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _run(keys: Array, room: Room) -> tuple[Array, Array]:
+def _run(keys: Array, room: ScratchArrays) -> tuple[Array, Array]:
     """The different keys of a piece, sorted, and their counts, put aside."""
     unique, _, counts = _unique(keys)
     kept = room.empty(len(unique), np.int64), room.empty(len(unique), np.int64)
@@ -175,7 +175,7 @@ def _run(keys: Array, room: Room) -> tuple[Array, Array]:
     return kept
 
 
-def merged(runs: list[tuple[Array, Array]], room: Room) -> tuple[Array, Array]:
+def merged(runs: list[tuple[Array, Array]], room: ScratchArrays) -> tuple[Array, Array]:
     """One sorted row out of several, counts of equal keys added, a range of keys at a time: every run's share of a
     range lies side by side in it, so each is read once, from the beginning to the end."""
     total = sum(len(keys) for keys, _ in runs)

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from headway.config import NGramConfig
 from headway.errors import CheckpointError, InputError
-from headway.models.base import Model, blank_padding, last_real
-from headway.models.builders import check_rows
+from headway.models.base import Model, last_real, mask_padding
+from headway.models.builders import check_batch_size
 from headway.models.ngram.counts import Array, Counts, count
 from headway.models.ngram.smoothing import ALPHA, SMOOTHINGS
 from headway.nn.embedding import check_ids
-from headway.nn.kv_cache import Tail
+from headway.nn.kv_cache import TokenWindow
 
 LOAD = 0.6  # share of the slots of a hash table that are taken
 CHUNK = 1 << 14  # tokens looked up at once: what is in between then stays in the processor's cache
@@ -108,7 +108,7 @@ class NGram(Model):
     def _set(self, k: int, *columns: Tensor) -> None:
         for name, column in zip(self.COLUMNS, columns, strict=True):
             setattr(self, f"{name}{k}", column)
-        self._finders: dict[int, Finder] = {}
+        self._finders: dict[int, HashIndex] = {}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "NGram":
         """The columns stay where they are, in their own precision."""
@@ -197,7 +197,7 @@ class NGram(Model):
     def find(self, k: int, context: Array, token: Array) -> Array:
         """The numbers of n-grams of order k > 1, −1 where they were never counted."""
         if k not in self._finders:
-            self._finders[k] = Finder(self.contexts(k) * self.config.vocab_size + self.column("token", k))
+            self._finders[k] = HashIndex(self.contexts(k) * self.config.vocab_size + self.column("token", k))
         return self._finders[k].find(context * self.config.vocab_size + token)
 
     def numbers(self, ids: Array) -> list[Array]:
@@ -286,26 +286,26 @@ class NGram(Model):
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        ids, _ = blank_padding(ids, lengths)
+        ids, _ = mask_padding(ids, lengths)
         check_ids(ids, self.config.vocab_size)
         return torch.from_numpy(self.logits_after(ids.long().cpu().numpy())).to(ids.device)
 
-    def start(self, batch_size: int = 1, capacity: int | None = None) -> Tail:
+    def start(self, batch_size: int = 1, capacity: int | None = None) -> TokenWindow:
         """No room is needed, so `capacity` is for the contract's sake."""
-        return Tail.start(batch_size, self.config.order - 1, self.device)
+        return TokenWindow.start(batch_size, self.config.order - 1, self.device)
 
     def step(
-        self, ids: Tensor, state: Tail, lengths: Tensor | None = None, *, last: bool = False
-    ) -> tuple[Tensor, Tail]:
-        ids, lengths = blank_padding(ids, lengths)
-        check_rows(ids, len(state.length))
+        self, ids: Tensor, state: TokenWindow, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, TokenWindow]:
+        ids, lengths = mask_padding(ids, lengths)
+        check_batch_size(ids, len(state.length))
         check_ids(ids, self.config.vocab_size)
         logits = self.logits_after(state.before(ids).numpy())[:, self.config.order - 1 :]
         found = torch.from_numpy(logits).to(ids.device)
         return last_real(found, lengths) if last else found, state.after(ids, lengths)
 
 
-class Finder:
+class HashIndex:
     """From keys to their places, in a table of hashes in ascending order, each as near as there is room to the slot its
     hash names: what is looked for is there, or a few slots to the right, or a larger hash is met and it is nowhere
     (linear probing kept in order; Amble & Knuth 1974)."""

@@ -28,14 +28,16 @@ class NgramProbs:
 
 
 @dataclass(frozen=True)
-class Mass:
+class DiscountedMass:
     """How the count of each n-gram is dealt out: what it keeps, and what its context hands on."""
 
     kept: Array  # (M,)
     freed: Array  # (M,)
 
 
-def interpolated(counts: Counts, is_kept: list[Array], deal: Callable[[Counts, int], Mass]) -> list[NgramProbs]:
+def interpolated(
+    counts: Counts, is_kept: list[Array], deal: Callable[[Counts, int], DiscountedMass]
+) -> list[NgramProbs]:
     """p(w | h) = kept(h w) / total(h) + γ(h) p(w | h'), where γ(h) is what is freed. N-grams that are pruned free all
     they have, so that every distribution still sums to 1."""
     below = np.full(1, 1 / counts.n_words)
@@ -63,14 +65,14 @@ def kneser_ney(counts: Counts, is_kept: list[Array], k_added: float) -> list[Ngr
     """
     last = _last(counts)
 
-    def deal(counts: Counts, k: int) -> Mass:
+    def deal(counts: Counts, k: int) -> DiscountedMass:
         a = _adjusted(counts, k)
         tallied = a.copy()
         if k <= len(last):
             tallied[last[k - 1]] = counts.grams[k - 1].count[last[k - 1]]
         D = np.array([0.0, *discounts(*np.bincount(np.minimum(tallied, 5), minlength=6)[1:5].tolist())])
         freed = D[np.minimum(a, 3)]
-        return Mass(a - freed, freed)
+        return DiscountedMass(a - freed, freed)
 
     return interpolated(counts, is_kept, deal)
 
@@ -119,9 +121,9 @@ def witten_bell(counts: Counts, is_kept: list[Array], k_added: float) -> list[Ng
     """A context hands on one part for each token that followed it: T(h) of count(h) + T(h), where T(h) is how many
     different ones (Witten & Bell 1991, method C). Nothing to tune; good for characters."""
 
-    def deal(counts: Counts, k: int) -> Mass:
+    def deal(counts: Counts, k: int) -> DiscountedMass:
         c = _predicted(counts, k)
-        return Mass(c, (c > 0).astype(float))
+        return DiscountedMass(c, (c > 0).astype(float))
 
     return interpolated(counts, is_kept, deal)
 
