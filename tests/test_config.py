@@ -70,11 +70,14 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.steps=0", "steps=0 must be at least 1"),
         ("train.steps", "is not of the form table.key=value"),
         ("train.dtype=half", "train.dtype='half' is not one of 'auto', 'float32', 'bfloat16'"),
-        ("data.valid=2", "data.valid=2"),
+        ("data.valid_fraction=2", "data.valid_fraction=2"),
         ("model.name=gpt9", "no model family or preset named 'gpt9'"),
         ("tokenizer.kind=words", "tokenizer.kind='words' is not one of 'char', 'word'"),
-        ("tokenizer.words=none", "tokenizer.words='none' is not one of 'punctuation', 'spaces', 'blanks'"),
-        ("train.carry=maybe", "train.carry='maybe' is not one of "),
+        (
+            "tokenizer.pre_tokenizer=none",
+            "tokenizer.pre_tokenizer='none' is not one of 'punctuation', 'spaces', 'blanks'",
+        ),
+        ("train.carry_state=maybe", "train.carry_state='maybe' is not one of "),
         ("train.steps.x=1", "'steps' is a value, not a table"),
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),
@@ -156,5 +159,5 @@ def test_a_number_may_name_a_column():
 def test_settings_of_another_optimiser_are_refused():
     with pytest.raises(ConfigError, match=r"train\.momentum=0\.9 is for sgd and muon, not train\.optimizer='adamw'"):
         load_recipe("demo", ["train.momentum=0.9"])
-    with pytest.raises(ConfigError, match=r"train\.track='foo' is not one of 'tensorboard', 'wandb'|foo"):
-        load_recipe("demo", ['train.track=["foo"]'])
+    with pytest.raises(ConfigError, match=r"train\.loggers='foo' is not one of 'tensorboard', 'wandb'|foo"):
+        load_recipe("demo", ['train.loggers=["foo"]'])

@@ -188,8 +188,8 @@ def test_generate_explains_and_streams(capsys):
     ("flags", "code", "said"),
     [
         ("--top-p 2", 2, "top_p=2.0 must be a number from 0 to 1; 1 turns it off"),
-        ("--order topp", 2, "no sampler named 'topp'. Did you mean 'top_p'?"),
-        ("--preset fast", 2, "no order preset named 'fast'"),
+        ("--sampler-order topp", 2, "no sampler named 'topp'. Did you mean 'top_p'?"),
+        ("--sampler-preset fast", 2, "no order preset named 'fast'"),
         ("--dry-base 2 --max-new-tokens 2", 0, "note: dry_base is set, but dry_multiplier is not"),
         ("--num-beams 2 --stop x", 2, "ends at end tokens alone"),
         ("--num-beams 2 -n 2", 2, "--n-best gives several"),
@@ -198,7 +198,7 @@ def test_generate_explains_and_streams(capsys):
         ("--contrastive-k 2", 2, "it belongs to --contrastive-alpha"),
         ("--num-beams 2 --early-stopping soon", 2, "true, false or never"),
         ("--greedy --temperature 2", 2, "one of them"),
-        ("--order top_k --preset default", 2, "one of them"),
+        ("--sampler-order top_k --sampler-preset default", 2, "one of them"),
         ("--min-keep 0", 2, "1 or more"),
         ("--min-new-tokens 9 --max-new-tokens 3", 2, "9 is more than --max-new-tokens 3"),
         ("--logit-bias 99999=1", 2, "there is no token 99999"),
@@ -269,11 +269,11 @@ def test_train_prints_json_and_chooses_a_free_folder(capsys):
 
 
 def test_train_shows_every_setting(capsys):
-    code, out, _ = run("train demo --show --set train.steps=7", capsys)
+    code, out, _ = run("train demo --print-config --set train.steps=7", capsys)
     assert code == 0
     assert "steps = 7" in out
     assert "[eval]\nevery = 0" in out
-    assert json.loads(run("train demo --show --json", capsys)[1])["data"]["path"] == "pydocs"
+    assert json.loads(run("train demo --print-config --json", capsys)[1])["data"]["path"] == "pydocs"
 
 
 def test_a_prompt_that_is_not_utf8_is_named(capsys, monkeypatch):
@@ -401,8 +401,8 @@ def test_ctrl_c_keeps_what_was_learned(tmp_path):
         ("train runs/demo/checkpoints/step-3 --resume", "did you mean runs/demo?"),
         ("train runs/demo --resume --set model.d_model=64", "keeps its model and tokenizer"),
         ("train demo --out runs/demo", "headway train runs/demo --resume"),
-        ("eval runs/demo my.txt --part test", "is a part of the run's own text"),
-        ("eval runs/demo --part test", "has no test part: set data.test when training"),
+        ("eval runs/demo my.txt --split test", "is a part of the run's own text"),
+        ("eval runs/demo --split test", "has no test part: set data.test_fraction when training"),
         ("show curves runs/demo -y los", "Did you mean 'loss'?"),
         ("lr-find demo --steps 2", "steps=2 are too few"),
         ("convert nothing out", "no model at nothing"),

@@ -38,7 +38,7 @@ def test_a_text_is_scored_line_by_line_as_it_was_counted(capsys):
 
 
 def test_another_kind_of_tokenizer_leaves_the_words_settings_behind(capsys):
-    command = "train ngram --set tokenizer.kind=char --set data.format=text --set data.valid=0.3 --set data.path=my.txt"
+    command = "train ngram --set tokenizer.kind=char --set data.format=text --set data.valid_fraction=0.3 --set data.path=my.txt"
     code, _, err = run(f"{command} --out chars", capsys)
     assert code == 0, err
     assert "char" in err

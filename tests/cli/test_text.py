@@ -60,7 +60,7 @@ def _at_home(home, monkeypatch):
         ("a.tsv --text 1 --label 2", "labelled", 30),
         ("a.parquet", "text", 40),
         ("a.conll", "tagged", 25),
-        ("bad.conll --scheme iob1", "tagged", 1),
+        ("bad.conll --tag-scheme iob1", "tagged", 1),
         ("squad.json", "questions", 1),
         ("latin.txt --errors replace", "text", 1),
         (r"my.txt --separator '. '", "text", 50),
@@ -83,10 +83,10 @@ def test_every_kind_of_source_is_looked_at(command, kind, records, capsys):
 
 
 def test_duplicates_and_splits_are_counted(capsys):
-    found = json.loads(run("data a.conll --json --test 0.2", capsys)[1])
+    found = json.loads(run("data a.conll --json --test-fraction 0.2", capsys)[1])
     assert found["duplicates"] == 24
     assert found["labels"] == {"B-ORG": 25, "O": 25}
-    found = json.loads(run("data docs --json --valid 0.3 --test 0.2", capsys)[1])
+    found = json.loads(run("data docs --json --valid-fraction 0.3 --test-fraction 0.2", capsys)[1])
     assert found["split_by"] == "hash"
     assert sum(part["records"] for part in found["split"].values()) == 25
     assert all(part["records"] for part in found["split"].values())
@@ -182,7 +182,7 @@ def test_pieces_are_coloured_in_a_terminal(capsys, monkeypatch):
         ("data a.tsv", 1, "which column is the text?"),
         ("data bad.conll", 1, "line 1: tag 'I-ORG' follows 'O'"),
         ("data nowhere", 1, "neither a file, a folder, nor a built-in corpus"),
-        ("data my.txt --valid 2", 2, "shares of text held out"),
+        ("data my.txt --valid-fraction 2", 2, "shares of text held out"),
         ("data my.txt --split tails", 2, "split='tails' is not one of"),
         ("data my.txt --prepare", 2, "'word' is made anew for each text; make one first"),
         ("data my.txt --tokenizer bpe --prepare --limit 5", 2, "leave it out with --prepare"),
@@ -192,12 +192,12 @@ def test_pieces_are_coloured_in_a_terminal(capsys, monkeypatch):
         ("tokenizer show bpe nowhere.txt", 1, "neither a file"),
         ("tokenizer show bpe docs/nowhere", 1, "neither a file"),
         ("tokenizer train my.txt --min-frequency -3", 2, "min_frequency=-3 must be"),
-        ("tokenizer train docs --kind word --special document", 2, "is an ordinary token of this text too"),
+        ("tokenizer train docs --kind word --special-token document", 2, "is an ordinary token of this text too"),
         ("data my.txt --samples -1", 2, "at least 0"),
         ("data my.txt --tokenizer nowhere", 1, "no tokenizer at nowhere"),
         ("data hub:nonsense", 1, "not of the form hub:owner/name"),
         ("tokenizer train my.txt --kind bpe --vocab-size 100", 2, "is below 257"),
-        ("tokenizer train my.txt --special '<a>' --special '<a>'", 2, "given twice"),
+        ("tokenizer train my.txt --special-token '<a>' --special-token '<a>'", 2, "given twice"),
         ("tokenizer train my.txt --kind bpee", 2, "Did you mean 'bpe'?"),
         ("tokenizer train my.txt --kind char --vocab-size 9", 2, "characters are as many"),
         ("tokenizer train my.txt --kind char --min-frequency 9", 2, "has no setting 'min_frequency'"),

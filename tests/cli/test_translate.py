@@ -9,8 +9,8 @@ from headway.cli import main
 from tests.cli.running import run
 
 SMALL = """
-model.d_model=48 model.n_layers=2 model.d_ff=64 model.dropout=0 model.context=24 tokenizer.kind=char tokenizer.dropout=0
-train.max_tokens=600 train.steps=250 train.lr=3e-3 train.warmup_steps=20 train.ema=0
+model.d_model=48 model.n_layers=2 model.d_ff=64 model.dropout=0 model.context=24 tokenizer.kind=char tokenizer.bpe_dropout=0
+train.tokens_per_batch=600 train.steps=250 train.lr=3e-3 train.warmup_steps=20 train.ema=0
 data.path=train.{en,de} data.valid_path=train.{en,de} eval.metric=exact
 """
 

@@ -18,7 +18,11 @@ from headway.errors import CheckpointError, ConfigError, DataError
 from headway.models import NGram
 
 TEXT = "".join(f"the {a} sat on the {b}. the {b} saw the {a}.\n" for a in ("cat", "dog", "cow") for b in ("mat", "hat"))
-SMALL = {"params": 20_000, "context": 32, "settings": ["tokenizer.kind=char", "train.device=cpu", "data.valid=0.2"]}
+SMALL = {
+    "params": 20_000,
+    "context": 32,
+    "settings": ["tokenizer.kind=char", "train.device=cpu", "data.valid_fraction=0.2"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +72,11 @@ def test_what_has_changed_since_is_not_gone_on_with(text, tmp_path):
 def test_a_run_that_may_know_the_answers_is_named(text, tmp_path):
     compare(["ngram"], data=text, tokens=100, out=tmp_path / "before", **SMALL)
     run, said = str(tmp_path / "before" / "ngram"), []
-    settings = [*SMALL["settings"], "data.test=0.2"]
+    settings = [*SMALL["settings"], "data.test_fraction=0.2"]
     given = {**SMALL, "settings": settings, "data": text, "tokens": 100}
     found = compare(["ngram", run], out=tmp_path / "now", say=said.append, **given)
     assert [row.name for row in found.rows] == ["ngram", run]  # two of one name are told apart by their place
-    assert any(f"{run} has learned from text.txt with data.test=0" in line for line in said)
+    assert any(f"{run} has learned from text.txt with data.test_fraction=0" in line for line in said)
     assert "of the test part" in text_table(found)
     said.clear()
     alone = compare([run], data=text, out=tmp_path / "alone", say=said.append, settings=SMALL["settings"], context=32)

@@ -94,5 +94,5 @@ def test_places_outside_are_named():
         order.indices(0, 3)
     with pytest.raises(InputError, match="rank 2 is outside a world of 2"):
         order.indices(0, 0, 2, 2)
-    with pytest.raises(ConfigError, match="max_tokens=10 is less than the 12 tokens"):
+    with pytest.raises(ConfigError, match="tokens_per_batch=10 is less than the 12 tokens"):
         TokenBudgetBatchSampler(np.array([[6, 6]]), 10)

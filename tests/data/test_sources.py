@@ -188,14 +188,14 @@ def test_token_tag_files(tmp_path):
 
 def test_tags_that_are_not_bio_name_the_line_and_can_be_read_otherwise(tmp_path):
     (tmp_path / "a.conll").write_text("EU I-ORG\nrejects O\n\nGerman I-MISC\n")
-    with pytest.raises(DataError, match=r"a\.conll, line 1: tag 'I-ORG' follows 'O'.*--scheme iob1"):
+    with pytest.raises(DataError, match=r"a\.conll, line 1: tag 'I-ORG' follows 'O'.*--tag-scheme iob1"):
         list(open_source(str(tmp_path / "a.conll")).records())
-    found = list(open_source(str(tmp_path / "a.conll"), scheme="iob1").records())
+    found = list(open_source(str(tmp_path / "a.conll"), tag_scheme="iob1").records())
     assert [r.tags for r in found] == [("B-ORG", "O"), ("B-MISC",)]
     (tmp_path / "b.conll").write_text("EU B-ORG\n\nruns VBZ\n")
     with pytest.raises(DataError, match=r"line 3: tag 'VBZ' is not BIO"):
         list(open_source(str(tmp_path / "b.conll")).records())
-    assert len(list(open_source(str(tmp_path / "b.conll"), scheme="any").records())) == 2
+    assert len(list(open_source(str(tmp_path / "b.conll"), tag_scheme="any").records())) == 2
     (tmp_path / "c.conll").write_text("EU\n")
     with pytest.raises(DataError, match="line 1: 'EU' is a word without a tag"):
         list(open_source(str(tmp_path / "c.conll")).records())

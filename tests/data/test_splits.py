@@ -51,7 +51,7 @@ def test_too_little_is_an_error():
     with pytest.raises(DataError, match="too few to split by hash"):
         split(["a", "b"], 0.1, 0.0, "hash")
     with pytest.raises(ConfigError, match="less than 1 together"):
-        DataConfig().replace(valid=0.5, test=0.5)
+        DataConfig().replace(valid_fraction=0.5, test_fraction=0.5)
 
 
 def test_pairs_with_the_same_source_stay_together():

@@ -64,7 +64,7 @@ def test_a_model_that_knows_nothing_needs_log2_v_bits_per_token():
 
 def test_without_a_begin_token_the_first_token_costs_log2_v():
     tokenizer = tokenizers.train("char", [TEXT])
-    tokenizer.special |= {"bos": None, "eos": None}
+    tokenizer.special_tokens |= {"bos": None, "eos": None}
     model = model_for(tokenizer)
     score = evaluate(model, "cat", context=24)
     ids = tokenizer.encode("cat")
@@ -76,7 +76,7 @@ def test_without_a_begin_token_the_first_token_costs_log2_v():
 def test_a_begin_token_of_its_own_is_given_not_predicted():
     tokenizer = tokenizers.train("char", [TEXT])
     tokenizer.backend.add_special_tokens(["<s>"])
-    tokenizer.special["bos"] = "<s>"
+    tokenizer.special_tokens["bos"] = "<s>"
     model = model_for(tokenizer)
     score = evaluate(model, ["cat", "dog"], context=24)
     ids = tokenizer.stream(["cat", "dog"])

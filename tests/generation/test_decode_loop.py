@@ -97,7 +97,7 @@ def test_length_is_the_other_way_to_end():
 def test_an_empty_prompt_needs_a_begin_token():
     model = writer()
     assert next(headway.generate(model, "", seed=1)).row == 0
-    model.tokenizer.special["bos"] = None
+    model.tokenizer.special_tokens["bos"] = None
     with pytest.raises(InputError, match="an empty prompt needs a begin token"):
         headway.generate(model, "")
 

@@ -356,7 +356,7 @@ def test_searches_write_text():
 
 def test_words_without_spaces_have_one_between_prompt_and_answer():
     lines = ["the cat sat", "the dog sat down"] * 5
-    tokenizer = headway.tokenizers.train("word", lines, words="blanks")
+    tokenizer = headway.tokenizers.train("word", lines, pre_tokenizer="whitespace")
     model = headway.create(
         "ngram", vocab_size=tokenizer.vocab_size, order=4, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
     )

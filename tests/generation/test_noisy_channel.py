@@ -92,7 +92,7 @@ def test_beams_are_in_the_order_of_the_channels_score():
     weights = ChannelWeights(0.7, 0.4, 0.2, 0.1)
     beams = translate(model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8)
     found = translate(
-        model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8, channel=NoisyChannelReranker(back, lm, weights)
+        model, TEXTS, num_beams=6, n_best=6, max_new_tokens=8, reranker=NoisyChannelReranker(back, lm, weights)
     )
     for text, before, after in zip(TEXTS, beams, found, strict=True):
         candidates, n = [before, *before.others], len(LETTERS.encode(text)) + 1
@@ -108,7 +108,7 @@ def test_beams_are_in_the_order_of_the_channels_score():
         ranked = [after, *after.others]
         assert [t.score for t in ranked] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-4)
         assert all(t.score == pytest.approx(scores[tuple(t.tokens)], abs=1e-4) for t in ranked)
-    one = translate(model, TEXTS, num_beams=6, max_new_tokens=8, channel=NoisyChannelReranker(back, lm, weights))
+    one = translate(model, TEXTS, num_beams=6, max_new_tokens=8, reranker=NoisyChannelReranker(back, lm, weights))
     assert [t.tokens for t in one] == [t.tokens for t in found]
 
 
@@ -116,7 +116,7 @@ def test_without_a_say_the_channel_leaves_beams_as_they_are():
     model, lm = made("transformer", **TRANSLATORS["transformer"]), made("gpt", **LANGUAGE_MODELS["gpt"])
     plain = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8)
     silent = NoisyChannelReranker(None, lm, ChannelWeights(1.0, 0.0, 0.0, 0.0))
-    same = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8, channel=silent)
+    same = translate(model, [*TEXTS, ""], num_beams=4, n_best=4, max_new_tokens=8, reranker=silent)
     assert [[o.tokens for o in (t, *t.others)] for t in same] == [[o.tokens for o in (t, *t.others)] for t in plain]
 
 
@@ -133,6 +133,6 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="give one"):
         NoisyChannelReranker()
     with pytest.raises(ConfigError, match="draws at random"):
-        translate(model, "a", temperature=1.0, channel=NoisyChannelReranker(model))
+        translate(model, "a", temperature=1.0, reranker=NoisyChannelReranker(model))
     with pytest.raises(InputError, match="has no source"):
         pair_log_probs(made("gpt", **LANGUAGE_MODELS["gpt"]), ["a"], ["b"])

@@ -243,7 +243,7 @@ def test_what_is_there_is_found_and_nothing_else(keys, others):
 
 def test_perplexity_of_a_text_is_of_the_whole_text():
     """Windows cut a context short; a model without a context needs none."""
-    tokenizer = headway.tokenizers.train("word", ["a b c d", "a b d"], words="blanks")
+    tokenizer = headway.tokenizers.train("word", ["a b c d", "a b d"], pre_tokenizer="whitespace")
     model = headway.create(
         "ngram", vocab_size=tokenizer.vocab_size, order=3, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
     )

@@ -22,7 +22,7 @@ def texts(seed: int, n: int = 120) -> list[str]:
 
 
 def counted(lines: list[str], order: int = 3, **settings):
-    tokenizer = headway.tokenizers.train("word", lines, words="blanks")
+    tokenizer = headway.tokenizers.train("word", lines, pre_tokenizer="whitespace")
     model = headway.create(
         "ngram",
         vocab_size=tokenizer.vocab_size,

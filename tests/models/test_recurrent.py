@@ -98,12 +98,15 @@ def test_they_learn_are_saved_and_write(family, tmp_path):
 
 def test_rows_carry_only_where_they_can():
     for settings, says in (
-        (["model.name=gpt-mini", "train.carry=true"], "is for recurrent models"),
-        (["model.name=lstm", "train.carry=true", "train.accumulate=2"], "one process, train.accumulate=1"),
+        (["model.name=gpt-mini", "train.carry_state=true"], "is for recurrent models"),
+        (
+            ["model.name=lstm", "train.carry_state=true", "train.grad_accum_steps=2"],
+            "one process, train.grad_accum_steps=1",
+        ),
     ):
         with pytest.raises(ConfigError, match=says):
             headway.train(load_recipe("demo", [*settings, "train.steps=1"]), out="/nowhere/run")
-    with pytest.raises(ConfigError, match="dropout_words=1"):
-        headway.create("lstm", dropout_words=1)
+    with pytest.raises(ConfigError, match="embedding_dropout=1"):
+        headway.create("lstm", embedding_dropout=1)
     with pytest.raises(ConfigError, match="cell='ltsm' is not one of"):
         headway.create("rnn", cell="ltsm")

@@ -91,7 +91,7 @@ def test_padding_in_the_middle_is_refused(family):
 def test_they_learn_pairs_and_translate(family, tmp_path):
     recipe = load_recipe(
         f"dates-{family}",
-        ["train.steps=120", "train.lr=0.01", "train.warmup_steps=20", "eval.every=0",
+        ["train.steps=120", "train.lr=0.01", "train.warmup_steps=20", "eval.every_steps=0",
          "train.batch_size=32", "model.d_model=48", *(["model.d_hidden=48"] if family == "bahdanau" else [])],
     )  # fmt: skip
     result = headway.train(recipe, out=tmp_path / "run")

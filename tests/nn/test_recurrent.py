@@ -157,7 +157,7 @@ def test_rows_are_turned_round_and_their_padding_stays():
 
 
 def test_dropout_of_weights_is_the_same_at_every_step_and_off_when_scoring():
-    made = layer("lstm", dropout_weights=0.5)
+    made = layer("lstm", weight_drop=0.5)
     x = torch.randn(2, 9, 5)
     torch.manual_seed(3)
     fast = made(x, made.start(2))[0]

@@ -66,7 +66,7 @@ def test_words_are_counted_and_rare_ones_are_unknown(tmp_path):
 
 def test_words_may_be_cut_at_punctuation_or_at_spaces_alone():
     text = "don't stop (now) n't <unk>\n"
-    cut = {how: tokenizers.train("word", [text], words=how) for how in ("punctuation", "spaces")}
+    cut = {how: tokenizers.train("word", [text], pre_tokenizer=how) for how in ("punctuation", "spaces")}
     spelled = {how: [t.token(i) for i in t.encode(text)] for how, t in cut.items()}
     assert spelled["punctuation"] == ["don't", " stop", " (", "now", ")", " n't", " <", "unk", ">", "\n"]
     assert spelled["spaces"] == ["don't", " stop", " (now)", " n't", " <unk>", "\n"]
@@ -92,7 +92,7 @@ def test_joint_vocabularies_know_both_sides():
 def test_special_tokens_can_be_added_and_have_ids_of_their_own(tmp_path):
     for kind in KINDS:
         size = None if kind in ("char", "word") else 300
-        made = tokenizers.train(kind, TEXT, size, special=["<left>", "<right>"])
+        made = tokenizers.train(kind, TEXT, size, special_tokens=["<left>", "<right>"])
         assert {"<left>", "<right>"} <= made.special_ids.keys()
         assert len(set(made.special_ids.values())) == len(made.special_ids)
         assert made.decode([made.special_ids["<left>"]]) == ""
@@ -120,7 +120,7 @@ def test_special_tokens_can_be_added_and_have_ids_of_their_own(tmp_path):
         ("wordpiece", {"vocab_size": 5}, ConfigError, "vocab_size=5 is below 6"),
         ("unigram", {"vocab_size": 4}, ConfigError, "vocab_size=4 is below 5"),
         ("word", {"vocab_size": 2}, ConfigError, "leaves no room for a word"),
-        ("word", {"words": "letters"}, ConfigError, "words='letters' is not one of"),
+        ("word", {"pre_tokenizer": "letters"}, ConfigError, "pre_tokenizer='letters' is not one of"),
         ("char", {"min_frequency": 2}, ConfigError, "a char tokenizer has no setting 'min_frequency'"),
         ("words", {}, ConfigError, "Did you mean 'word'"),
         ("bpe", {"min_frequency": -3}, ConfigError, "min_frequency=-3 must be a whole number from 0"),
@@ -215,12 +215,12 @@ def test_every_line_end_there_is_survives_saving(tmp_path):
 
 def test_words_between_blanks_are_the_same_everywhere_in_a_line():
     lines = ["to be <unk>  or", "\tnot to\xa0be be </s> "]
-    tokenizer = tokenizers.train("word", lines, words="blanks")
-    assert tokenizer.special["unk"], tokenizer.special["eos"] == (
+    tokenizer = tokenizers.train("word", lines, pre_tokenizer="whitespace")
+    assert tokenizer.special_tokens["unk"], tokenizer.special_tokens["eos"] == (
         "<|unk|>",
         "<|/s|>",
     )  # the text has the others as words
-    assert tokenizer.special["bos"] == "<s>"
+    assert tokenizer.special_tokens["bos"] == "<s>"
     assert tokenizer.decode(tokenizer.encode(lines[0])) == "to be <unk> or"
     ids = tokenizer.encode("be be\tbe")
     assert len(set(ids)) == 1
@@ -242,7 +242,7 @@ def test_words_between_blanks_are_the_same_everywhere_in_a_line():
 
 
 def test_words_between_blanks_come_back_from_disk_and_in_bulk(tmp_path):
-    tokenizer = tokenizers.train("word", ["a b c <unk>", "b c"], words="blanks")
+    tokenizer = tokenizers.train("word", ["a b c <unk>", "b c"], pre_tokenizer="whitespace")
     tokenizer.save(tmp_path)
     again = load_tokenizer(tmp_path)
     texts = ["a  b <unk> x", "", "c\r", "\x0b a"] * 5000

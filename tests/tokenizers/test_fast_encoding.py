@@ -140,7 +140,7 @@ def test_characters_and_words_are_looked_up_with_the_same_ids(kind, text):
 
 
 LOOKED_UP = {"char": tokenizers.train("char", DOCUMENTS)}
-LOOKED_UP |= {words: tokenizers.train("word", DOCUMENTS, words=words) for words in ("punctuation", "spaces")}
+LOOKED_UP |= {words: tokenizers.train("word", DOCUMENTS, pre_tokenizer=words) for words in ("punctuation", "spaces")}
 
 
 def test_words_of_whole_documents_are_the_same():

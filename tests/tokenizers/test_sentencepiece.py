@@ -120,7 +120,7 @@ def test_a_saved_model_is_read_the_same_and_opens_in_transformers(both, tmp_path
     again = load_tokenizer(tmp_path)
     text = "x ==== " + load_documents("pydocs")[3]
     assert again.encode(text) == theirs.encode(text)
-    assert again.special == ours.special
+    assert again.special_tokens == ours.special_tokens
     opened = transformers.AutoTokenizer.from_pretrained(tmp_path)
     plain = "The value of the statement is an object"
     assert opened(plain, add_special_tokens=False)["input_ids"] == theirs.encode(plain)

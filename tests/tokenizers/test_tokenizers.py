@@ -92,7 +92,7 @@ def test_transformers_opens_what_is_saved_and_gives_the_same_ids(tokenizer, tmp_
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text) == tokenizer.encode(text)
         assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
     assert theirs.eos_token_id == ours.eos_id == tokenizer.eos_id
-    assert ours.special == tokenizer.special
+    assert ours.special_tokens == tokenizer.special_tokens
     again = tmp_path / "again"
     again.mkdir()
     ours.save(again)

@@ -33,7 +33,7 @@ def test_cosine_and_linear_fall_from_lr_to_min_lr():
 
 
 def test_warm_up_stable_decay_has_three_parts():
-    found = rates(TrainConfig(schedule="wsd", lr=1.0, warmup_steps=10, decay_share=0.25))
+    found = rates(TrainConfig(schedule="wsd", lr=1.0, warmup_steps=10, decay_fraction=0.25))
     assert found[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert found[10:75] == pytest.approx([1.0] * 65)
     assert found[88] == pytest.approx(0.48)
@@ -59,5 +59,5 @@ def test_a_warm_up_is_linear_whatever_follows(name):
 def test_what_makes_no_schedule_is_refused():
     with pytest.raises(ConfigError, match=r"set train\.warmup_steps"):
         TrainConfig(schedule="inverse-sqrt", warmup_steps=0)
-    with pytest.raises(ConfigError, match=r"decay_share=0 is a share of the run"):
-        TrainConfig(schedule="wsd", decay_share=0)
+    with pytest.raises(ConfigError, match=r"decay_fraction=0 is a share of the run"):
+        TrainConfig(schedule="wsd", decay_fraction=0)

@@ -100,7 +100,7 @@ def test_the_loss_is_the_plain_one(objective, smoothing, tmp_path):
 
 def with_chance(tmp_path, **train):
     """Pairs with all the chance there is: dropout, words spelled anew, two passes that should agree."""
-    recipe = for_objective("pairs", tmp_path, agreement=4.0, label_smoothing=0.1, **train)
+    recipe = for_objective("pairs", tmp_path, rdrop_alpha=4.0, label_smoothing=0.1, **train)
     tokenizer = recipe.tokenizer.replace(kind="bpe", vocab_size=280, dropout=0.2)
     return recipe.replace(tokenizer=tokenizer, model=recipe.model.replace(dropout=0.3))
 
@@ -169,7 +169,7 @@ def test_a_spelling_that_does_not_fit_is_not_cut(tmp_path):
         assert batch.targets[0, -1] == tokenizer.eos_id
 
 
-@pytest.mark.parametrize("name", ["train.agreement=2", "tokenizer.dropout=0.1", "eval.metric=bleu"])
+@pytest.mark.parametrize("name", ["train.rdrop_alpha=2", "tokenizer.bpe_dropout=0.1", "eval.metric=bleu"])
 def test_what_is_for_pairs_is_refused_elsewhere(name):
     with pytest.raises(headway.ConfigError, match=f"{name.split('=')[0]}=.* is for an encoder-decoder"):
         make_task(headway.load_recipe("demo", [name]))
@@ -220,6 +220,6 @@ def test_restraint_is_what_one_would_write(carries):
 
 
 def test_restraint_is_for_recurrent_models_alone(tmp_path):
-    recipe = for_objective("causal", tmp_path, activity=1.0)
-    with pytest.raises(ConfigError, match=r"train\.activity=1\.0 is for recurrent models"):
+    recipe = for_objective("causal", tmp_path, ar_alpha=1.0)
+    with pytest.raises(ConfigError, match=r"train\.ar_alpha=1\.0 is for recurrent models"):
         headway.train(recipe, out=tmp_path / "run")

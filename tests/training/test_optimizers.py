@@ -111,6 +111,6 @@ def test_state_is_named_by_parameter_and_is_there_from_the_start(name):
 
 
 def test_rates_follow_the_schedule_in_their_own_units():
-    optimizer = Optimizer(Tiny(), TrainConfig(optimizer="muon", lr=1e-3, matrix_lr=0.05), device=CPU)
+    optimizer = Optimizer(Tiny(), TrainConfig(optimizer="muon", lr=1e-3, muon_lr=0.05), device=CPU)
     optimizer.set_rate(5e-4)  # half way
     assert sorted({group["lr"] for group in optimizer.groups}) == pytest.approx([5e-4, 0.025])

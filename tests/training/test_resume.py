@@ -306,7 +306,9 @@ def test_the_command_stops_on_a_signal_and_says_how_to_go_on(number, tmp_path):
 def test_a_foreseeable_lack_of_memory_is_said_before_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "memory_free", lambda device: 16 * 2**20)
     recipe = make(tmp_path, train={"batch_size": 512, "steps": 2})
-    with pytest.raises(HeadwayError, match=r"has 0\.0 GiB free: set train\.accumulate=\d+, which gives the same steps"):
+    with pytest.raises(
+        HeadwayError, match=r"has 0\.0 GiB free: set train\.grad_accum_steps=\d+, which gives the same steps"
+    ):
         headway.train(recipe, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

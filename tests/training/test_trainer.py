@@ -126,7 +126,7 @@ def test_scores_are_spread_over_the_run_in_windows_of_the_size_asked_for(recipe,
     assert result.score.context == 16
     again = headway.evaluate(headway.load(tmp_path / "run"), list(read_split(plan.data, "valid")), context=16)
     assert again.bits_per_byte == pytest.approx(result.score.bits_per_byte)
-    with pytest.raises(ConfigError, match=r"eval\.every=5 steps, or eval\.times=2 in all: one of the two"):
+    with pytest.raises(ConfigError, match=r"eval\.every_steps=5 steps, or eval\.num_evals=2 in all: one of the two"):
         recipe(eval={"every": 5, "times": 2})
 
 

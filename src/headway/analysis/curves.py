@@ -15,7 +15,7 @@ X_AXES = {"step": "steps", "seconds": "seconds", "lr": "learning rate"}
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity of one run along the way."""
+    """One metric of one run along the way."""
 
     name: str
     x: list[float] = field(default_factory=list)
@@ -40,32 +40,32 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     return found
 
 
-def curves(runs: Sequence[str | Path], quantity: str = "loss", x: str = "step") -> list[Curve]:
-    """The quantity in each run, by step or by seconds. A run that never logged it is refused by what it has."""
+def curves(runs: Sequence[str | Path], metric: str = "loss", x: str = "step") -> list[Curve]:
+    """The metric in each run, by step or by seconds. A run that never logged it is refused by what it has."""
     found = []
     for run in runs:
         records = read_log(run)
         curve = Curve(str(run))
         for record in records:
-            value, place = record.get(quantity), record.get(x)
+            value, place = record.get(metric), record.get(x)
             if isinstance(value, int | float) and isinstance(place, int | float) and math.isfinite(value):
                 curve.x.append(float(place))
                 curve.y.append(float(value))
         if not curve.x:
             names = sorted({key for record in records for key, v in record.items() if isinstance(v, int | float)})
-            near = suggest(quantity, names, otherwise=f" It has: {', '.join(names)}")
-            raise InputError(f"{run} has logged no {quantity!r}.{near}")
+            near = suggest(metric, names, otherwise=f" It has: {', '.join(names)}")
+            raise InputError(f"{run} has logged no {metric!r}.{near}")
         found.append(curve)
     return found
 
 
-def draw(found: Sequence[Curve], file: str | Path, *, quantity: str, x: str = "step", log: bool = False) -> Path:
+def draw(found: Sequence[Curve], file: str | Path, *, metric: str, x: str = "step", log: bool = False) -> Path:
     """A picture of the curves, one colour each."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for curve in found:
         axes.plot(curve.x, curve.y, label=curve.name, linewidth=1.3, marker="." if len(curve.x) < 40 else None)
-    axes.set(xlabel=X_AXES[x], ylabel=quantity.replace("_", " "), yscale="log" if log else "linear")
+    axes.set(xlabel=X_AXES[x], ylabel=metric.replace("_", " "), yscale="log" if log else "linear")
     if x == "lr":
         axes.set_xscale("log")
     axes.grid(alpha=0.3)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from headway.generation.noisy_channel import NoisyChannelReranker
 
 Reverse = Annotated[
-    str | None, typer.Option("--channel", help="Rerank the beams by a model that translates back: a run or directory.")
+    str | None,
+    typer.Option("--reverse-model", help="Rerank the beams by a model that translates back: a run or directory."),
 ]
 LanguageModelOfTarget = Annotated[
     str | None, typer.Option("--lm", help="Rerank the beams by a language model of what is written, of any family.")
@@ -20,7 +21,7 @@ LanguageModelOfTarget = Annotated[
 WeightsText = Annotated[
     str | None,
     typer.Option(
-        "--weights", help="Of --channel and --lm, such as direct=1,channel=0.5,lm=0.2,length=0 (the defaults)."
+        "--weights", help="Of --reverse-model and --lm, such as direct=1,channel=0.5,lm=0.2,length=0 (the defaults)."
     ),
 ]
 TuneOn = Annotated[
@@ -35,7 +36,7 @@ def make_channel(
     model: Any,
     name: str,
     *,
-    channel: str | None,
+    reverse_model: str | None,
     lm: str | None,
     weights: str | None,
     tune: str | None,
@@ -45,14 +46,14 @@ def make_channel(
     dtype: str,
 ) -> "NoisyChannelReranker | None":
     """What reranks, as the flags say; None: nothing does."""
-    if channel is None and lm is None:
+    if reverse_model is None and lm is None:
         for flag, value in (("--weights", weights), ("--tune", tune)):
             if value is not None:
-                raise typer.BadParameter("weighs a --channel or an --lm: give one", param_hint=flag)
+                raise typer.BadParameter("weighs a --reverse-model or an --lm: give one", param_hint=flag)
         return None
     if num_beams == 1:
         raise typer.BadParameter("one beam leaves nothing to rerank: --num-beams 10", param_hint="--num-beams")
-    for flag, value, term in (("--channel", channel, "channel"), ("--lm", lm, "lm")):
+    for flag, value, term in (("--reverse-model", reverse_model, "channel"), ("--lm", lm, "lm")):
         if value is None and weights is not None and re.search(rf"\b{term}\s*=", weights):
             raise typer.BadParameter(f"{term} weighs what {flag} would give: give it too", param_hint="--weights")
     if weights is not None and tune is not None:
@@ -63,14 +64,16 @@ def make_channel(
     from headway.generation.translate import DEFAULT_BEAMS, tune_reranker
 
     chosen = ChannelWeights() if weights is None else ChannelWeights.parse(weights)
-    if channel is not None:
-        _check_back(name, channel)
-    reverse = None if channel is None else headway.load(channel, device=device, dtype=dtype)
+    if reverse_model is not None:
+        _check_back(name, reverse_model)
+    reverse = None if reverse_model is None else headway.load(reverse_model, device=device, dtype=dtype)
     if reverse is not None and not getattr(reverse, "needs_source", False):
-        raise typer.BadParameter(f"{channel} does not translate: that is for --lm", param_hint="--channel")
+        raise typer.BadParameter(f"{reverse_model} does not translate: that is for --lm", param_hint="--reverse-model")
     of_target = None if lm is None else headway.load(lm, device=device, dtype=dtype)
     if getattr(of_target, "needs_source", False):
-        raise typer.BadParameter(f"{lm} translates, and is no language model: that is for --channel", param_hint="--lm")
+        raise typer.BadParameter(
+            f"{lm} translates, and is no language model: that is for --reverse-model", param_hint="--lm"
+        )
     made = NoisyChannelReranker(reverse, of_target, chosen)
     if tune is None:
         return made
@@ -107,10 +110,10 @@ def sides(run: str) -> tuple[str, str] | None:
     return (reads, writes) if reads != writes and writes else None
 
 
-def _check_back(model: str, channel: str) -> None:
-    onward, back = sides(model), sides(channel)
+def _check_back(model: str, reverse_model: str) -> None:
+    onward, back = sides(model), sides(reverse_model)
     if onward is not None and onward == back:
         raise typer.BadParameter(
-            f"{channel} reads .{back[0]} and writes .{back[1]}, as {model} does; a channel translates back",
-            param_hint="--channel",
+            f"{reverse_model} reads .{back[0]} and writes .{back[1]}, as {model} does; a channel translates back",
+            param_hint="--reverse-model",
         )

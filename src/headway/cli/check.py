@@ -12,7 +12,7 @@ ModelArgument = Annotated[str, typer.Argument(help="A model directory, or a run 
 Text = Annotated[
     str | None, typer.Argument(help="The text; of a translator, what it reads. Default: some of what the run held out.")
 ]
-Within = Annotated[float, typer.Option(help="The largest difference allowed, in nats; 0 or more.")]
+Atol = Annotated[float, typer.Option(help="The largest difference allowed, in nats; 0 or more.")]
 N_TOKENS = 100  # of a text that are compared
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ app = typer.Typer(
 def resume(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe by name, a TOML file, or a run.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: --set train.accumulate=2. Repeatable.")
+        list[str] | None, typer.Option("--set", help="Override a setting: --set train.grad_accum_steps=2. Repeatable.")
     ] = None,
     steps: Annotated[int, typer.Option(min=2, help="Steps to train.")] = 36,
     kills: Annotated[int, typer.Option(min=1, help="How often the run is killed, at random steps.")] = 3,
@@ -46,7 +46,7 @@ def resume(
     \b
     Examples:
       headway check resume demo --kills 1 --steps 12 --json
-      headway check resume demo --kills 1 --steps 8 --set train.dtype=bfloat16 --set train.accumulate=2
+      headway check resume demo --kills 1 --steps 8 --set train.dtype=bfloat16 --set train.grad_accum_steps=2
     """
     from headway.cli.display import say
     from headway.config import load_recipe
@@ -72,7 +72,7 @@ def resume(
 def cached(
     model: ModelArgument,
     text: Text = None,
-    within: Within = 1e-4,
+    atol: Atol = 1e-4,
     device: Device = "auto",
     dtype: Dtype = "auto",
     json: Json = False,
@@ -80,7 +80,7 @@ def cached(
     """Check that a model says the same token by token, from what it remembers, as all at once.
 
     Compares the log-probabilities of the whole vocabulary after every token of a text. Exit code 0 if none differs by
-    more than --within, 1 if one does. In bfloat16 sums are rounded differently: allow for it.
+    more than --atol, 1 if one does. In bfloat16 sums are rounded differently: allow for it.
 
     \b
     Examples:
@@ -91,14 +91,14 @@ def cached(
     from headway.evaluation.invariants import max_cached_difference
 
     loaded, ids, source = _loaded(model, text, device, dtype)
-    _report(max_cached_difference(loaded, ids, source), within, model, len(ids), "token by token as all at once", json)
+    _report(max_cached_difference(loaded, ids, source), atol, model, len(ids), "token by token as all at once", json)
 
 
 @app.command()
 def batched(
     model: ModelArgument,
     text: Text = None,
-    within: Within = 1e-4,
+    atol: Atol = 1e-4,
     device: Device = "auto",
     dtype: Dtype = "auto",
     json: Json = False,
@@ -114,7 +114,7 @@ def batched(
 
     loaded, ids, source = _loaded(model, text, device, dtype)
     rows = [ids, ids[: max(1, len(ids) // 2)], ids[:1], ids[: max(1, len(ids) - 1)]]
-    _report(max_batched_difference(loaded, rows, source), within, model, len(ids), "in a batch as alone", json)
+    _report(max_batched_difference(loaded, rows, source), atol, model, len(ids), "in a batch as alone", json)
 
 
 def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, list[int], list[int] | None]:
@@ -146,10 +146,10 @@ def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, 
     return loaded, loaded.tokenizer.prompt(text)[: min(N_TOKENS, limit)], None
 
 
-def _report(apart: float, within: float, name: str, n_tokens: int, what: str, json: bool) -> None:
-    holds = apart <= within
+def _report(apart: float, atol: float, name: str, n_tokens: int, what: str, json: bool) -> None:
+    holds = apart <= atol
     if json:
-        print_json({"model": name, "tokens": n_tokens, "difference": apart, "within": within, "holds": holds})
+        print_json({"model": name, "tokens": n_tokens, "difference": apart, "atol": atol, "holds": holds})
     else:
         print(f"{'the same' if holds else 'NOT the same'} {what}: {n_tokens} tokens, at most {apart:.1e} nats apart")
     raise typer.Exit(0 if holds else 1)

@@ -15,7 +15,7 @@ SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
 def compare(
-    who: Annotated[
+    models: Annotated[
         list[str] | None,
         typer.Argument(
             help="Contestants (--list), recipes, TOML files, runs. Default: all contestants for this data, in order of "
@@ -40,8 +40,8 @@ def compare(
             "(gpt:model.dropout=0.1); repeatable.",
         ),
     ] = None,
-    longer: Annotated[
-        str | None, typer.Option(help="Pairs: also score on these, of longer sentences, such as dates+24.")
+    long_data: Annotated[
+        str | None, typer.Option(help="Pairs: also score on these, of long_data sentences, such as dates+24.")
     ] = None,
     limit: Annotated[int, typer.Option(help="Pairs: held-out ones each writes, the first so many.")] = 1000,
     num_beams: Annotated[int, typer.Option(help="Pairs: beams, 1 or more; 1 is greedy.")] = 1,
@@ -55,7 +55,7 @@ def compare(
     plot: Annotated[
         Path | None, typer.Option(help="The picture, .png, .svg or .pdf. Default: compare.png in the folder.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show who there is, and leave.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Show models there is, and leave.")] = False,
     json: Json = False,
 ) -> None:
     """Compare models on the same data at the same budget: one table, one picture.
@@ -70,7 +70,7 @@ def compare(
       headway compare --list
       headway compare ngram rnn gpt --seconds 2 --params 50k --set tokenizer.vocab_size=300
       headway compare --data my.txt --tokens 20k --params 100k
-      headway compare --data dates+4 --longer dates+24 --tokens 50k --params 50k
+      headway compare --data dates+4 --long-data dates+24 --tokens 50k --params 50k
       headway compare runs/demo ngram --json
     """
     if show_list:
@@ -90,14 +90,14 @@ def compare(
     place = out or (_latest() if resume else free_name(Path("runs") / "compare"))
     with TrainingDisplay() as display:
         found = headway.compare(
-            who or [],
+            models or [],
             data=data,
             params=n_params,
             tokens=n_tokens,
             seconds=seconds,
             context=context,
             settings=settings or [],
-            longer=longer,
+            long_data=long_data,
             limit=limit,
             num_beams=num_beams,
             prompt=prompt,
@@ -107,7 +107,7 @@ def compare(
             report=display.report,
         )
     if found is None:
-        say(f"interrupted; who is done stays. To go on, the same again with --out {place} --resume")
+        say(f"interrupted; models is done stays. To go on, the same again with --out {place} --resume")
         raise typer.Exit(130)
     write_text(place / "compare.md", markdown(found))
     picture = _draw(found, plot or place / "compare.png", is_asked=plot is not None)

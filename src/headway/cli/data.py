@@ -36,10 +36,10 @@ def data(
     pairs: given.PairColumns = None,
     label: given.LabelColumn = None,
     separator: given.Separator = None,
-    scheme: given.Scheme = "bio",
+    tag_scheme: given.TagScheme = "bio",
     errors: given.Errors = "strict",
-    valid: Annotated[float, typer.Option(help="Share held out for validation; 0: nothing.")] = 0.1,
-    test: Annotated[float, typer.Option(help="Share held out for testing.")] = 0.0,
+    valid_fraction: Annotated[float, typer.Option(help="Share held out for validation; 0: nothing.")] = 0.1,
+    test_fraction: Annotated[float, typer.Option(help="Share held out for testing.")] = 0.0,
     split: Annotated[str, typer.Option(help="hash: by document; tail: the end of the text; auto.")] = "auto",
     samples: Annotated[int, typer.Option(help="Records to show.")] = 3,
     limit: Annotated[int | None, typer.Option(help="Look at so many records only.")] = None,
@@ -56,7 +56,7 @@ def data(
     \b
     Examples:
       headway data pydocs
-      headway data dates --test 0.1 --samples 5
+      headway data dates --test-fraction 0.1 --samples 5
       headway data my.txt --tokenizer char --json
       headway data my.txt --tokenizer my-bpe --prepare
     """
@@ -73,7 +73,7 @@ def data(
         raise typer.BadParameter("tokens are made of all the text; leave it out with --prepare", param_hint="--limit")
     if cache is not None and not prepare:
         raise typer.BadParameter("nothing is written without --prepare", param_hint="--cache")
-    shares = SplitFractions(valid, test, split)
+    shares = SplitFractions(valid_fraction, test_fraction, split)
     opened = open_source(
         source,
         format=format,
@@ -82,7 +82,7 @@ def data(
         target_path=target,
         label=label,
         separator=given.unescaped(separator),
-        scheme=scheme,
+        tag_scheme=tag_scheme,
         errors=errors,
     )
     counter = _tokenizer(tokenizer, opened, limit)

@@ -109,6 +109,6 @@ Next:
     {f'{command} generate {run} "The statement"':56} more of it
     {f"{command} eval {run}":56} its score, again
     {f"{command} train demo --set data.path=FILE":56} the same on your own text
-    {f"{command} train demo --show":56} every setting there is
+    {f"{command} train demo --print-config":56} every setting there is
 """
     )

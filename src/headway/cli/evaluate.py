@@ -22,7 +22,7 @@ def evaluate(
         str | None,
         typer.Argument(help="A text file, folder, glob or built-in corpus. Default: what the run held out."),
     ] = None,
-    part: Annotated[
+    split: Annotated[
         Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
     ] = "valid",
     context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: as the run has it.")] = None,
@@ -47,7 +47,7 @@ def evaluate(
     length_penalty: Annotated[
         float | None, typer.Option(help="Translating: above 0 favours long texts. Off: 0. Default: 1.")
     ] = None,
-    channel: Reverse = None,
+    reverse_model: Reverse = None,
     lm: LanguageModelOfTarget = None,
     weights: WeightsText = None,
     tune: TuneOn = None,
@@ -73,14 +73,14 @@ def evaluate(
     for name, value in (("--context", context), ("--batch-size", batch_size), ("--limit", limit)):
         if value is not None and value < 1:
             raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
-    if text is not None and part != "valid":
-        raise typer.BadParameter(f"{part} is a part of the run's own text, not of {text}", param_hint="--part")
+    if text is not None and split != "valid":
+        raise typer.BadParameter(f"{split} is a split of the run's own data, not of {text}", param_hint="--split")
     check_out(sentences, "--sentences")
     files = FilesToScore(references or [], hypotheses, against, sentences, lowercase)
     beams: dict[str, object] = {"--num-beams": num_beams, "--length-penalty": length_penalty}
-    beams |= {"--channel": channel, "--lm": lm, "--weights": weights, "--tune": tune}
+    beams |= {"--channel": reverse_model, "--lm": lm, "--weights": weights, "--tune": tune}
     if hypotheses is not None:
-        _refuse({**beams, "--part": None if part == "valid" else part}, "translations that are there already")
+        _refuse({**beams, "--split": None if split == "valid" else split}, "translations that are there already")
         score_files(files, model, limit, json=json)
         return
     if model is None:
@@ -100,15 +100,15 @@ def evaluate(
         if context is not None:
             raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
         penalty = 1.0 if length_penalty is None else length_penalty
-        if tune == "valid" and text is None and part == "valid":
+        if tune == "valid" and text is None and split == "valid":
             raise typer.BadParameter(
-                "weights would be tuned on what they are scored on: --part test, or --tune with other pairs",
+                "weights would be tuned on what they are scored on: --split test, or --tune with other pairs",
                 param_hint="--tune",
             )
         reranker = make_channel(
             loaded,
             model,
-            channel=channel,
+            reverse_model=reverse_model,
             lm=lm,
             weights=weights,
             tune=tune,
@@ -119,7 +119,7 @@ def evaluate(
         )
         beams_used = 5 if num_beams is None else num_beams
         how = Translating(beams_used, penalty, batch_size, limit, device, dtype, reranker)
-        score_translator(loaded, model, plan, text, part, files, how, json=json)
+        score_translator(loaded, model, plan, text, split, files, how, json=json)
         return
     if files.given:
         raise typer.BadParameter(f"{model} does not translate: {files.given} is for those that do", param_hint="MODEL")
@@ -127,17 +127,17 @@ def evaluate(
     is_plain = isinstance(loaded, LanguageModel) and not getattr(loaded, "needs_source", False)
     if text is None and not is_plain:
         assert plan is not None
-        _evaluate_task(loaded, model, plan, part, json)
+        _evaluate_task(loaded, model, plan, split, json)
         return
     if text is not None:
         documents, what = load_documents(text, format=_format(loaded, plan, text)), text
     else:
         assert isinstance(plan, Recipe)
-        documents = list(read_split(plan.data, part))
-        what, context = name_of_part(plan.data, part), context or plan.eval.context
+        documents = list(read_split(plan.data, split))
+        what, context = name_of_part(plan.data, split), context or plan.eval.context
         if not documents:
-            hint = f"{plan.data.path} has no {part} part: set data.{part} when training"
-            raise typer.BadParameter(hint, param_hint="--part")
+            hint = f"{plan.data.path} has no {split} split: set data.{split} when training"
+            raise typer.BadParameter(hint, param_hint="--split")
     score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
     if json:
         print_json({"model": model, "text": what, "n_params": loaded.n_params, **score.to_dict()})
@@ -167,16 +167,16 @@ def _refuse(options: dict[str, object], what: str) -> None:
             raise typer.BadParameter(f"says nothing about {what}: leave it out", param_hint=name)
 
 
-def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", part: Literal["valid", "test"], json: bool) -> None:
+def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", split: Literal["valid", "test"], json: bool) -> None:
     """A model that learned something else than the next token, on what its run held out."""
     from headway.training.task import evaluate_split
 
-    score = evaluate_split(loaded, plan, part)
+    score = evaluate_split(loaded, plan, split)
     if json:
         print_json(
-            {"model": name, "text": name_of_part(plan.data, part), "n_params": loaded.n_params, **score.to_dict()}
+            {"model": name, "text": name_of_part(plan.data, split), "n_params": loaded.n_params, **score.to_dict()}
         )
         return
     print(f"model           {name}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
-    print(f"data            {name_of_part(plan.data, part)}")
+    print(f"data            {name_of_part(plan.data, split)}")
     print(f"score           {score.summary}")

@@ -80,7 +80,7 @@ def generate(
     Examples:
       headway generate runs/demo "The statement" --max-new-tokens 40
       headway generate runs/demo "The" --top-p 0.9 --dry-multiplier 0.8 --seed 1 --max-new-tokens 40
-      headway generate runs/demo "The" --top-k 20 --order top_k,temperature --explain --max-new-tokens 3
+      headway generate runs/demo "The" --top-k 20 --sampler-order top_k,temperature --explain --max-new-tokens 3
       headway generate runs/demo "The" --num-beams 4 --max-new-tokens 10 --json
       headway generate --list-samplers
     """
@@ -109,7 +109,7 @@ def generate(
         return
     rows = [text for text in texts for _ in range(n)]
     base = secrets.randbits(32) if seed is None else seed
-    preset, order = samplers["preset"], samplers["order"]
+    preset, order = samplers["sampler_preset"], samplers["sampler_order"]
     ends = {id for id in (loaded.config.eos_id, tokenizer.eos_id, *(stop_token_ids or [])) if id is not None}
     heat = 0.0 if greedy else samplers["temperature"]
     pipe: Any = make_pipeline(tokenizer, ends, preset or "default", names_in(order), temperature=heat, **settings)
@@ -175,8 +175,8 @@ def _check_together(given: dict[str, Any], searched: dict[str, Any]) -> None:
         "stream",
         "stop",
         "include_stop",
-        "order",
-        "preset",
+        "sampler_order",
+        "sampler_preset",
         "seed",
     )
     for name in unused if searched else ():

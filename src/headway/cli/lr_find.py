@@ -46,7 +46,7 @@ def lr_find(
 
     rates, losses = [trial.lr for trial in sweep.trials], [trial.smooth for trial in sweep.trials]
     if out is not None:
-        draw([Curve("loss", rates, losses)], out, quantity="loss", x="lr")
+        draw([Curve("loss", rates, losses)], out, metric="loss", x="lr")
     if json:
         points = [{"lr": t.lr, "loss": t.loss, "smooth": t.smooth} for t in sweep.trials]
         print_json({"suggestion": sweep.suggestion, "trials": points})

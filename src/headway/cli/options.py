@@ -25,7 +25,7 @@ TextColumn = Annotated[str | None, typer.Option("--text", help=f"Column of the t
 PairColumns = Annotated[str | None, typer.Option("--pairs", help=f"Columns of pairs, SOURCE,TARGET, {_BY}.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help=f"Column of the label, {_BY}.")]
 Separator = Annotated[str | None, typer.Option(help=r"Between the documents of a text file; \n is a line end.")]
-Scheme = Annotated[str, typer.Option(help="Tags of token-tag files: bio, iob1 (rewritten as BIO), or any.")]
+TagScheme = Annotated[str, typer.Option(help="Tags of token-tag files: bio, iob1 (rewritten as BIO), or any.")]
 Errors = Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")]
 
 

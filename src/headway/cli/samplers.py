@@ -133,10 +133,10 @@ def _flags(
     ] = None,
     min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many tokens, 0 or more. Off: 0.")] = None,
     # ── order ──
-    preset: Annotated[
+    sampler_preset: Annotated[
         str | None, typer.Option(help="Order of the stages: default (temperature last) or temperature_first.")
     ] = None,
-    order: Annotated[
+    sampler_order: Annotated[
         str | None,
         typer.Option(
             help="Your own order: names with commas, such as top_k,temperature; all that is set must be named."
@@ -168,8 +168,8 @@ def names_in(order: str | None) -> list[str] | None:
 
 def settings_from(samplers: Samplers, tokenizer: "Tokenizer") -> dict[str, Any]:
     """The settings that were given, but for temperature and order, by the flat names of `headway.sampling`."""
-    if samplers["order"] is not None and samplers["preset"] is not None:
-        raise typer.BadParameter("an order of your own, or a preset: one of them", param_hint="--order")
+    if samplers["sampler_order"] is not None and samplers["sampler_preset"] is not None:
+        raise typer.BadParameter("an order of your own, or a preset: one of them", param_hint="--sampler-order")
     if samplers["min_keep"] is not None and samplers["min_keep"] < 1:
         raise typer.BadParameter(f"{samplers['min_keep']}: 1 or more", param_hint="--min-keep")
     settings = {name: samplers[name] for name in _SETTINGS if samplers[name] is not None}
@@ -226,7 +226,7 @@ def _bias(tokenizer: "Tokenizer", text: str) -> tuple[int, float]:
         raise typer.BadParameter(f"{text!r}: TOKEN=VALUE, such as 50=-2.5 or ' the=-inf'", param_hint="--logit-bias")
     if name.isdecimal():
         return int(name), offset
-    known = tokenizer.backend.token_to_id(name) if name in tokenizer.special.values() else None
+    known = tokenizer.backend.token_to_id(name) if name in tokenizer.special_tokens.values() else None
     ids = tokenizer.encode(name) if known is None else [known]
     if tokenizer.unk_id in ids and known is None:
         raise typer.BadParameter(f"{name!r} is not in the vocabulary: name a token or an id", param_hint="--logit-bias")

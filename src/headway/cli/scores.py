@@ -42,7 +42,7 @@ class Translating:
     limit: int | None
     device: str
     dtype: str
-    channel: Any = None  # what reranks
+    reranker: Any = None  # what reranks
 
     def of(self, model: Any, sources: Sequence[str]) -> list[str]:
         """Every source must be scored, so one that is too long is cut, and that is said."""
@@ -58,7 +58,7 @@ class Translating:
             length_penalty=self.length_penalty,
             batch_size=self.batch_size,
             truncate=True,
-            channel=self.channel,
+            reranker=self.reranker,
         )
         return [" ".join(translation.text.split("\n")) for translation in found]
 
@@ -100,8 +100,8 @@ def score_translator(
     from headway.training.task import evaluate_split, load_pairs
 
     facts: dict[str, Any] = {"model": name, "n_params": model.n_params, "num_beams": how.num_beams}
-    if how.channel is not None:
-        facts["weights"] = str(how.channel.weights)
+    if how.reranker is not None:
+        facts["weights"] = str(how.reranker.weights)
     if text is not None:
         if not files.references:
             raise typer.BadParameter("what is right? give --references FILE", param_hint="--references")
@@ -128,7 +128,7 @@ def score_translator(
     found = how.of(model, sources)
     facts["seconds"] = time.monotonic() - started
     if files.against is not None and other is None:
-        plain = replace(how, channel=None)  # what is compared with is not reranked: it may be the same model
+        plain = replace(how, reranker=None)  # what is compared with is not reranked: it may be the same model
         other = plain.of(headway.load(files.against, device=how.device, dtype=how.dtype), sources)
     _report(facts, found, references, other, files, json=json)
 
@@ -182,7 +182,7 @@ def _report(
         print(f"{'against':<16}{files.against}")
     for row in compared:
         names = (facts.get("model") or facts.get("hypotheses"), files.against)
-        if names[0] == names[1]:  # one model, read with and without a channel
+        if names[0] == names[1]:  # one model, read with and without a reranker
             names = ("the first", "the second")
         better = f"{names[row.second > row.first]} is better, by more than chance"
         both = zip((row.first, row.second), row.within, strict=True)

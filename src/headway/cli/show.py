@@ -17,9 +17,9 @@ app = typer.Typer(help="Pictures.", no_args_is_help=True, rich_markup_mode=None,
 @app.command()
 def curves(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, one curve each.")],
-    quantity: Annotated[
+    metric: Annotated[
         str,
-        typer.Option("-y", "--quantity", help="loss, bits_per_byte (held out), lr, grad_norm, mfu, …"),
+        typer.Option("-y", "--metric", help="loss, bits_per_byte (held out), lr, grad_norm, mfu, …"),
     ] = "loss",
     x: Annotated[Literal["step", "seconds"], typer.Option("-x", help="Along steps or seconds.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
@@ -37,14 +37,14 @@ def curves(
     from headway.analysis.curves import curves as read_curves
 
     check_picture(out)
-    found = read_curves(runs, quantity, x)
+    found = read_curves(runs, metric, x)
     if out is not None:
-        draw(found, out, quantity=quantity, x=x, log=log)
+        draw(found, out, metric=metric, x=x, log=log)
     if json:
-        points = {curve.name: {x: curve.x, quantity: curve.y} for curve in found}
+        points = {curve.name: {x: curve.x, metric: curve.y} for curve in found}
         print_json({"curves": points, "picture": None if out is None else str(out)})
         return
-    print(f"{quantity.replace('_', ' ')} by {x}\n")
+    print(f"{metric.replace('_', ' ')} by {x}\n")
     print(as_text(found))
     if out is not None:
         print(f"picture: {out}")
@@ -60,10 +60,10 @@ def sampling(
             "--set", help="A setting: top_k=20, logit_bias=[[5,-2]], …; may be repeated. All are off at first."
         ),
     ] = None,
-    order: Annotated[
+    sampler_order: Annotated[
         str | None, typer.Option(help="Your own order: names with commas, such as top_k,temperature.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Order of the stages: default or temperature_first.")] = "default",
+    sampler_preset: Annotated[str, typer.Option(help="Order of the stages: default or temperature_first.")] = "default",
     logits: Annotated[
         str | None, typer.Option(help="Without a model: numbers with commas, -inf: removed. Default: 2,1,1,0,-1,-3.")
     ] = None,
@@ -78,7 +78,7 @@ def sampling(
     Examples:
       headway show sampling --set top_k=4 --set temperature=0.5
       headway show sampling runs/demo "The statement" --set top_p=0.9 --set min_p=0.05 --set temperature=1.5
-      headway show sampling runs/demo "The" --order temperature,top_p --set top_p=0.9 --set temperature=1.5 --json
+      headway show sampling runs/demo "The" --sampler-order temperature,top_p --set top_p=0.9 --set temperature=1.5
     """
     import torch
 
@@ -91,9 +91,9 @@ def sampling(
     given: dict[str, Any] = dict(_setting(text) for text in settings or [])
     spell: Callable[[int], str] = str
     empty: list[list[int]] = [[]]
-    names = None if order is None else [name.strip() for name in order.split(",")]
+    names = None if sampler_order is None else [name.strip() for name in sampler_order.split(",")]
     if model is None:
-        pipe: Any = Pipeline(preset=None if names else preset, order=names, **given)
+        pipe: Any = Pipeline(preset=None if names else sampler_preset, order=names, **given)
         row, history = torch.tensor([_logits(logits or "2,1,1,0,-1,-3")]), empty
     else:
         if logits is not None:
@@ -105,7 +105,7 @@ def sampling(
             row = loaded(torch.tensor(history, device=loaded.device))[:, -1, : tokenizer.vocab_size].float().cpu()
         ends = {id for id in (loaded.config.eos_id, tokenizer.eos_id) if id is not None}
         given.setdefault("temperature", 1.0)
-        pipe = make_pipeline(tokenizer, ends, preset, names, **given)
+        pipe = make_pipeline(tokenizer, ends, sampler_preset, names, **given)
         spell = lambda id: tokenizer.decode([id])  # noqa: E731
     say(pipe)
     shown = trace_samplers(

@@ -47,20 +47,22 @@ def train(
     lowercase: Annotated[
         bool | None, typer.Option("--lowercase/--cased", help="Lower-case the text (word, wordpiece).")
     ] = None,
-    words: Annotated[
+    pre_tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="word: cut at 'punctuation' too, or only at 'spaces', or at 'blanks', leaving them out.",
+            help="word: cut at 'punctuation' too, or only at 'spaces', or at 'whitespace', which is dropped.",
             show_default=False,
         ),
     ] = None,
-    special: Annotated[list[str] | None, typer.Option(help="A special token to add. Repeatable.")] = None,
+    special_tokens: Annotated[
+        list[str] | None, typer.Option("--special-token", help="A special token to add. Repeatable.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free one.")] = None,
     format: given.Format = "auto",
     text: given.TextColumn = None,
     pairs: given.PairColumns = None,
     separator: given.Separator = None,
-    scheme: given.Scheme = "bio",
+    tag_scheme: given.TagScheme = "bio",
     errors: given.Errors = "strict",
     json: Json = False,
 ) -> None:
@@ -92,15 +94,17 @@ def train(
         pairs=pairs,
         target_path=target,
         separator=given.unescaped(separator),
-        scheme=scheme,
+        tag_scheme=tag_scheme,
         errors=errors,
     )
     place = out or free_name(Path(f"tokenizer-{kind}"))
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise CheckpointError(f"{place} is there already; choose another place with --out")
-    options: dict[str, Any] = {"min_frequency": min_frequency, "lowercase": lowercase, "words": words}
+    options: dict[str, Any] = {"min_frequency": min_frequency, "lowercase": lowercase, "pre_tokenizer": pre_tokenizer}
     options = {name: value for name, value in options.items() if value is not None}
-    options |= {"special": special or []} | ({"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {})
+    options |= {"special_tokens": special_tokens or []} | (
+        {"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {}
+    )
     started = time.monotonic()
     with ReadingDisplay("reading", data.size) as display:
         made = train_tokenizer(kind, display.count(data.texts()), vocab_size, **options)

@@ -34,7 +34,9 @@ def train(
     device: Device = "auto",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16; auto: bfloat16 on CUDA, else float32.")] = "auto",
     show_list: Annotated[bool, typer.Option("--list", help="List the shipped recipes and exit.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print every setting and its value, as TOML, and exit.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every setting and its value, as TOML, and exit.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model on a text, as a recipe says.
@@ -45,7 +47,7 @@ def train(
 
     \b
     Examples:
-      headway train demo --show
+      headway train demo --print-config
       headway train demo --set train.steps=20
       headway train demo --set data.path=my.txt --set model.n_layers=6 --out runs/mine
       headway train runs/mine --resume --set train.steps=40
@@ -79,7 +81,7 @@ def train(
     overrides += [f"train.device={device}"] if device != "auto" else []
     overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
     plan = load_recipe(recipe, overrides)
-    if show:
+    if print_config:
         print_json(msgspec.to_builtins(plan)) if json else print(plan.explained(), end="")
         return
     if out is not None and out == Path():

@@ -44,7 +44,7 @@ def translate(
     align: Annotated[
         bool, typer.Option("--align", help="Also show which word of the source each word of the best looked at most.")
     ] = False,
-    channel: Reverse = None,
+    reverse_model: Reverse = None,
     lm: LanguageModelOfTarget = None,
     weights: WeightsText = None,
     tune: TuneOn = None,
@@ -60,7 +60,7 @@ def translate(
     """Translate texts, or whatever else a model learned to make of one text: dates, spellings, summaries.
 
     Every line has one line of translation; empty lines stay empty. With --json and --out the file holds one JSON object
-    per line. Samplers (--temperature 0.7, --top-p 0.9, …) draw at random instead of searching. With --channel and --lm
+    per line. Samplers (--temperature 0.7, --top-p 0.9, …) draw at random instead of searching. With --reverse-model and --lm
     the beams are reranked by how well the source is explained by each, and how fluent it is (the noisy channel).
 
     \b
@@ -69,7 +69,7 @@ def translate(
       headway translate runs/reverse abc xyz --num-beams 3 --n-best 3
       headway translate runs/reverse "abc" --align --json
       headway translate runs/reverse "abc" --temperature 1 --seed 1
-      headway translate runs/reverse "abc" --channel runs/reverse --weights channel=0.3 --num-beams 10
+      headway translate runs/reverse "abc" --reverse-model runs/reverse --weights channel=0.3 --num-beams 10
     """
     given = _texts(texts, source)
     stopping: dict[str | None, Any] = {None: None, "true": True, "false": False, "never": "never"}
@@ -99,7 +99,7 @@ def translate(
     reranker = make_channel(
         loaded,
         model,
-        channel=channel,
+        reverse_model=reverse_model,
         lm=lm,
         weights=weights,
         tune=tune,
@@ -127,9 +127,9 @@ def translate(
         truncate=truncate,
         batch_size=batch_size,
         seed=seed,
-        preset=samplers["preset"],
-        order=names_in(samplers["order"]),
-        channel=reranker,
+        sampler_preset=samplers["sampler_preset"],
+        sampler_order=names_in(samplers["sampler_order"]),
+        reranker=reranker,
         note=say,
         **settings,
     )

@@ -81,7 +81,7 @@ class SharedSettings:
         if is_text:
             train_table.setdefault("window", self.window)
             eval_table["context"] = self.window
-        tokenizer = {"path": str((self.place / "tokenizer").absolute()), "dropout": self.plan.tokenizer.dropout}
+        tokenizer = {"path": str((self.place / "tokenizer").absolute()), "dropout": self.plan.tokenizer.bpe_dropout}
         recipe = recipe_from_table({
             "model": {"family": type(model).__struct_config__.tag, **_table(model), **settings["model"]},
             "tokenizer": tokenizer,
@@ -115,16 +115,16 @@ class SharedSettings:
     def _targets_per_step(self, recipe: Recipe) -> float:
         config = recipe.train
         if self.kind == "text":
-            return config.batch_size * (config.window or self.window)
+            return config.batch_size * (config.seq_len or self.window)
         some = list(islice(iter_pairs(recipe, "train"), 1000))
         sources, targets = (
             self.tokenizer.encode_batch([getattr(pair, side) for pair in some]) for side in ("source", "target")
         )
         n_targets = sum(map(len, targets)) / len(some) + 1
-        if config.max_tokens is None:
+        if config.tokens_per_batch is None:
             return config.batch_size * n_targets
         longest = sum(max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)) / len(some)
-        return config.max_tokens / longest * n_targets  # rows are filled up by the longer side
+        return config.tokens_per_batch / longest * n_targets  # rows are filled up by the longer side
 
 
 def _table(config: Any) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def compare(
     seconds: float | None = None,
     context: int | None = None,
     settings: Sequence[str] = (),
-    longer: str | None = None,
+    long_data: str | None = None,
     limit: int = 1000,
     num_beams: int = 1,
     prompt: str | None = None,
@@ -131,7 +131,7 @@ def compare(
     `names`: contestants (`TEXT`, `PAIRS`), recipes, TOML files, and runs, which are scored as they are; by default all
     contestants there are for this kind of data. `settings` are those of recipes, for all ("train.seed=2"; a setting of
     the model for those that have it) or for one ("gpt:model.dropout=0.1"). Of pairs, the first `limit` held-out ones
-    are written by each model, and as many of `longer`, which is more data, of longer sentences. With `resume`,
+    are written by each model, and as many of `long_data`, which is more data, of long_data sentences. With `resume`,
     contestants that are done in `out` are not trained again.
     """
     general, special = _settings(settings)
@@ -142,7 +142,7 @@ def compare(
         check_candidate(name, entrant, kind)
     check_settings(general, special, entrants)
     window, budget = context_for(context, kind, entrants), Budget(params, tokens, seconds)
-    judge = _evaluator(plan, kind, window, longer, limit, num_beams)
+    judge = _evaluator(plan, kind, window, long_data, limit, num_beams)
     place = Path(out) if out is not None else free_name(Path("runs") / "compare")
     if place.exists() and any(place.iterdir()) and not resume:
         raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
@@ -240,11 +240,11 @@ def _kind(data: DataConfig) -> str:
     return kinds.pop()
 
 
-def _evaluator(plan: Recipe, kind: str, window: int, longer: str | None, limit: int, num_beams: int) -> Evaluator:
+def _evaluator(plan: Recipe, kind: str, window: int, long_data: str | None, limit: int, num_beams: int) -> Evaluator:
     if kind == "pairs":
-        return PairsEvaluator(plan, longer=longer, limit=limit, num_beams=num_beams)
-    if longer is not None:
-        raise ConfigError(f"longer={longer!r}: longer sentences are asked of pairs, and {plan.data.path} is text")
+        return PairsEvaluator(plan, long_data=long_data, limit=limit, num_beams=num_beams)
+    if long_data is not None:
+        raise ConfigError(f"long_data={long_data!r}: longer sentences are asked of pairs, and {plan.data.path} is text")
     return TextEvaluator(plan, window)
 
 
@@ -271,7 +271,7 @@ def _model_result(
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
     begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
     learned, steps = int(end["train_tokens"]), int(end["step"])
-    window = recipe.train.window or int(getattr(recipe.model, "context", 0))
+    window = recipe.train.seq_len or int(getattr(recipe.model, "context", 0))
     per_token = begin.get("flops_per_token") or flops_per_token(model.config, window)
     points = []
     if not isinstance(entrant, Path):

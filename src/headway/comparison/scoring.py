@@ -52,7 +52,7 @@ class Evaluator(Protocol):
 
 def evaluation_split(recipe: Recipe) -> Literal["valid", "test"]:
     """The part that nothing was chosen by, where there is one."""
-    return "test" if recipe.data.test or recipe.data.test_path else "valid"
+    return "test" if recipe.data.test_fraction or recipe.data.test_path else "valid"
 
 
 class TextEvaluator:
@@ -62,7 +62,9 @@ class TextEvaluator:
         self.part, self.window = evaluation_split(plan), window
         self.documents = list(read_split(plan.data, self.part))
         if not self.documents:
-            raise DataError(f"{plan.data.path}: nothing is held out; raise data.valid={plan.data.valid}")
+            raise DataError(
+                f"{plan.data.path}: nothing is held out; raise data.valid_fraction={plan.data.valid_fraction}"
+            )
         self.size = f"{sum(len(text.encode()) for text in self.documents):,} bytes"
         self.prompt = " ".join(self.documents[0].split()[:PROMPT_WORDS])
 
@@ -88,16 +90,18 @@ class TextEvaluator:
 class PairsEvaluator:
     prompt = ""
 
-    def __init__(self, plan: Recipe, *, longer: str | None, limit: int, num_beams: int):
+    def __init__(self, plan: Recipe, *, long_data: str | None, limit: int, num_beams: int):
         self.plan, self.part, self.num_beams = plan, evaluation_split(plan), num_beams
         pairs = list(iter_pairs(plan, self.part))[:limit]
         if not pairs:
-            raise DataError(f"{plan.data.path}: nothing is held out; raise data.valid={plan.data.valid}")
+            raise DataError(
+                f"{plan.data.path}: nothing is held out; raise data.valid_fraction={plan.data.valid_fraction}"
+            )
         self.size = f"{len(pairs):,} pairs"
         self.n_ordinary = len(pairs)
-        if longer is not None:
+        if long_data is not None:
             learned = {pair.source for pair in iter_pairs(plan, "train")}
-            pairs += list(islice((p for p in open_pairs(longer, plan.data.pairs) if p.source not in learned), limit))
+            pairs += list(islice((p for p in open_pairs(long_data, plan.data.pairs) if p.source not in learned), limit))
         self.pairs = pairs
         self.is_exact = all(is_task(source.name) for source, _ in sources_of(plan.data).values())
         self.metric = "exact_match" if self.is_exact else "bleu"

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get
 
 import msgspec
 
+from headway.config.renamed import RENAMED
 from headway.errors import ConfigError, suggest
 
 
@@ -52,6 +53,8 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
     if unknown := re.search(r"unknown field `(.*)`", text):
         names = list(kind.__struct_fields__)
         key = ".".join(filter(None, [path, unknown[1]]))
+        if new := _new_name(unknown[1], names):
+            return f"no setting {key!r}: its name is {'.'.join(filter(None, [path, new]))!r} now"
         near = suggest(unknown[1], names)  # "Did you mean 'steps'?", to be found at "train.steps"
         near = near.replace("'", f"'{path}.", 1) if near and path else near
         return f"no setting {key!r}." + (near or f" There are: {', '.join(names)}")
@@ -60,6 +63,11 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
         listed = ", ".join(str(name).lower() if isinstance(name, bool) else repr(name) for name in names)
         return f"{path}={table!r} is not one of {listed}." + suggest(str(table), known)
     return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+
+
+def _new_name(old: str, names: list[str]) -> str | None:
+    """What a setting is called now, if it was renamed and this config has it."""
+    return next((new for key, new in RENAMED.items() if key.partition(".")[2] == old and new in names), None)
 
 
 def _choices(kind: Any) -> list[Any]:

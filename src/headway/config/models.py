@@ -207,11 +207,11 @@ class RNNConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="rnn"
     cell: Cell = "tanh"  # "peephole": an LSTM whose gates see the cell
     tie_embeddings: bool = False  # the unembedding is the embedding
     dropout: float = 0.0  # of what the last layer gives
-    dropout_input: DerivedShare = None  # of the words' vectors; None: dropout
-    dropout_hidden: DerivedShare = None  # between layers; None: dropout
-    dropout_words: float = 0.0  # of whole words of the vocabulary
-    dropout_weights: float = 0.0  # of the weights from step to step
-    locked: bool = False  # one dropout mask for all steps of a window
+    input_dropout: DerivedShare = None  # of the words' vectors; None: dropout
+    hidden_dropout: DerivedShare = None  # between layers; None: dropout
+    embedding_dropout: float = 0.0  # of whole words of the vocabulary
+    weight_drop: float = 0.0  # of the weights from step to step
+    variational_dropout: bool = False  # one dropout mask for all steps of a window
     bos_id: int | None = None
     eos_id: int | None = None
 
@@ -219,7 +219,7 @@ class RNNConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="rnn"
         for name in ("vocab_size", "n_layers", "d_model", "d_hidden"):
             at_least(self, name, 1)
         one_of(self, cell=Cell)
-        for name in ("dropout", "dropout_input", "dropout_hidden", "dropout_words", "dropout_weights"):
+        for name in ("dropout", "input_dropout", "hidden_dropout", "embedding_dropout", "weight_drop"):
             probabilities(self, name)
         special_ids(self)
 
@@ -228,8 +228,8 @@ class RNNConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="rnn"
         return msgspec.structs.replace(
             self,
             d_hidden=self.d_hidden or self.d_model,
-            dropout_input=self.dropout if self.dropout_input is None else self.dropout_input,
-            dropout_hidden=self.dropout if self.dropout_hidden is None else self.dropout_hidden,
+            input_dropout=self.dropout if self.input_dropout is None else self.input_dropout,
+            hidden_dropout=self.dropout if self.hidden_dropout is None else self.hidden_dropout,
         )
 
 
@@ -250,7 +250,7 @@ class Seq2SeqConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="
     n_layers: int = 4  # of each side
     d_model: int = 1000
     cell: Cell = "lstm"
-    reverse: bool = True  # read the source backwards
+    reverse_source: bool = True  # read the source backwards
     tie_embeddings: bool = False
     dropout: float = 0.0
     bos_id: int | None = None
@@ -272,7 +272,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
     n_encoder_layers: int = 1  # each reading both ways
     d_model: int = 620  # of a word's vector
     d_hidden: int = 1000  # of each direction of the encoder, and of the decoder
-    d_align: Derived = None  # of the network that aligns; None: d_hidden
+    d_attention: Derived = None  # of the network that aligns; None: d_hidden
     d_out: Derived = None  # of the maxout layer before the output; None: 500, or d_model with tied embeddings
     cell: Cell = "gru"
     tie_embeddings: bool = False
@@ -281,7 +281,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
     eos_id: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_encoder_layers", "d_model", "d_hidden", "d_align", "d_out"):
+        for name in ("vocab_size", "context", "n_encoder_layers", "d_model", "d_hidden", "d_attention", "d_out"):
             at_least(self, name, 1)
         one_of(self, cell=Cell)
         probabilities(self, "dropout")
@@ -295,7 +295,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
         """A copy with every `None` filled in."""
         return msgspec.structs.replace(
             self,
-            d_align=self.d_align or self.d_hidden,
+            d_attention=self.d_attention or self.d_hidden,
             d_out=self.d_out or (self.d_model if self.tie_embeddings else 500),
         )
 

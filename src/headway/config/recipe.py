@@ -13,7 +13,12 @@ from headway.config.base import Config, at_least, build, notes
 from headway.config.models import FAMILIES, ModelConfig, model_config
 from headway.errors import ConfigError, suggest
 
-KIND_SETTINGS = ("min_frequency", "lowercase", "words", "dropout")  # of a tokenizer, that not every kind has
+KIND_SETTINGS = (
+    "min_frequency",
+    "lowercase",
+    "pre_tokenizer",
+    "bpe_dropout",
+)  # of a tokenizer, that not every kind has
 
 
 class TokenizerConfig(Config, frozen=True, kw_only=True):
@@ -21,22 +26,24 @@ class TokenizerConfig(Config, frozen=True, kw_only=True):
     vocab_size: int | None = None  # None: 8000, or every word; characters are as many as the text has
     min_frequency: int | None = None  # of words (word) and of pairs to merge (bpe, wordpiece)
     lowercase: bool | None = None  # word, wordpiece
-    words: Literal["punctuation", "spaces", "blanks"] | None = None  # word: where words are cut
-    special: list[str] = []  # special tokens to add to its own
+    pre_tokenizer: Literal["punctuation", "spaces", "whitespace"] | None = None  # word: where words are cut
+    special_tokens: list[str] = []  # special tokens to add to its own
     path: str | None = None  # use this tokenizer (a file or folder of any kind) instead of training one
-    dropout: float = 0.0  # bpe, learning from pairs: the share of merges left out, anew each epoch; 0: none
+    bpe_dropout: float = 0.0  # bpe, learning from pairs: the share of merges left out, anew each epoch; 0: none
 
     def __post_init__(self) -> None:
         at_least(self, "vocab_size", 1)
         at_least(self, "min_frequency", 0)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"tokenizer.dropout={self.dropout} must be at least 0 and below 1")
+        if not 0 <= self.bpe_dropout < 1:
+            raise ConfigError(f"tokenizer.bpe_dropout={self.bpe_dropout} must be at least 0 and below 1")
 
     @property
     def options(self) -> dict[str, Any]:
         """What the training of its kind is told, beside the size."""
-        named = {"min_frequency": self.min_frequency, "lowercase": self.lowercase, "words": self.words}
-        return {name: value for name, value in named.items() if value is not None} | {"special": self.special}
+        named = {"min_frequency": self.min_frequency, "lowercase": self.lowercase, "pre_tokenizer": self.pre_tokenizer}
+        return {name: value for name, value in named.items() if value is not None} | {
+            "special_tokens": self.special_tokens
+        }
 
 
 class DataConfig(Config, frozen=True, kw_only=True):
@@ -51,18 +58,22 @@ class DataConfig(Config, frozen=True, kw_only=True):
     label: str | None = None  # column of the label
     target_path: str | None = None  # the file that is parallel to path
     separator: str | None = None  # between the documents of a text file
-    scheme: Literal["bio", "iob1", "any"] = "bio"  # how tags are written
+    tag_scheme: Literal["bio", "iob1", "any"] = "bio"  # how tags are written
     errors: Literal["strict", "replace"] = "strict"  # bytes that are not UTF-8
-    valid: float = 0.1  # the share of the text held out; 0, where nothing is learned by steps: none
-    test: float = 0.0  # the share held out a second time, never looked at while training
+    valid_fraction: float = 0.1  # the share of the text held out; 0, where nothing is learned by steps: none
+    test_fraction: float = 0.0  # the share held out a second time, never looked at while training
     split: Literal["auto", "hash", "tail"] = "auto"  # documents by hash, or the end of the text
     valid_path: str | None = None  # held-out text of its own
     test_path: str | None = None
 
     def __post_init__(self) -> None:
-        if not (0 <= self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
+        if not (
+            0 <= self.valid_fraction < 1
+            and 0 <= self.test_fraction < 1
+            and self.valid_fraction + self.test_fraction < 1
+        ):
             raise ConfigError(
-                f"data.valid={self.valid}, data.test={self.test} are the shares of text held out: each from 0 on, such "
+                f"data.valid_fraction={self.valid_fraction}, data.test_fraction={self.test_fraction} are the shares of text held out: each from 0 on, such "
                 f"as 0.1, and less than 1 together"
             )
         for path, weight in self.mix.items():
@@ -80,21 +91,23 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
     objective: Objective = "auto"  # what is learned; "auto": what the family is for (gpt causal, bert masked, …)
     label_smoothing: float = 0.0  # the share of each target spread over the vocabulary (Szegedy et al. 2016, §7)
-    agreement: float = 0.0  # pairs: see each twice, and pay for what dropout changes (R-Drop, Liang et al. 2021: 5)
-    activity: float = 0.0  # recurrent models: pay for the square of what the last layer gives (Merity et al. 2017: 2)
-    slowness: float = 0.0  # the same, for the square of its change from token to token (Merity et al. 2017: 1)
+    rdrop_alpha: float = 0.0  # pairs: see each twice, and pay for what dropout changes (R-Drop, Liang et al. 2021: 5)
+    ar_alpha: float = 0.0  # recurrent models: pay for the square of what the last layer gives (Merity et al. 2017: 2)
+    tar_beta: float = 0.0  # the same, for the square of its change from token to token (Merity et al. 2017: 1)
 
     steps: int = 1000
     batch_size: int = 16  # rows a step learns from, over all ranks and pieces
-    window: int | None = None  # tokens a row of text learns from at once; None: the model's context, or 64
-    carry: bool | Literal["auto"] = "auto"  # rows go on where they ended a step before; "auto": in recurrent models
-    max_tokens: int | None = None  # rows of like length, as many as fit this many tokens, in place of batch_size
-    accumulate: int = 1  # pieces a rank's rows are cut into, one after the other: less memory, the same step
+    seq_len: int | None = None  # tokens a row of text learns from at once; None: the model's context, or 64
+    carry_state: bool | Literal["auto"] = (
+        "auto"  # rows go on where they ended a step before; "auto": in recurrent models
+    )
+    tokens_per_batch: int | None = None  # rows of like length, as many as fit this many tokens, in place of batch_size
+    grad_accum_steps: int = 1  # pieces a rank's rows are cut into, one after the other: less memory, the same step
     max_seconds: float | None = None  # stop, and end the schedule, after this long
 
     optimizer: OptimizerName = "adamw"
     lr: float = 1e-3
-    matrix_lr: float | None = None  # muon: of the matrices, in their own units; None: 0.02
+    muon_lr: float | None = None  # muon: of the matrices, in their own units; None: 0.02
     weight_decay: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.95
@@ -105,89 +118,95 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     schedule: ScheduleName = "cosine"
     min_lr: float = 0.0  # where cosine, linear and wsd end
     warmup_steps: int = 50
-    decay_share: float = 0.2  # wsd: the last share of the run, in which the rate falls
+    decay_fraction: float = 0.2  # wsd: the last share of the run, in which the rate falls
     decay_from: int = 0  # step: the first step at which the rate falls
     decay_every: int = 1000  # step: steps from there to the next fall
     decay_factor: float = 0.5  # step: what the rate is multiplied with
 
     ema: float = 0.0  # decay of a moving average of the weights, which is then what is scored and saved; 0: none
-    average: int = 0  # the last so many checkpoints are averaged at the end; 0: none
+    average_checkpoints: int = 0  # the last so many checkpoints are averaged at the end; 0: none
 
     seed: int = 1
     device: str = "auto"  # "auto": CUDA where there is one
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # "auto": bfloat16 on CUDA, float32 elsewhere
     compile: bool | Literal["auto", "blocks", "model"] = "auto"  # "auto": blocks, on CUDA, in batches of one shape
-    residual: Literal["float32", "bfloat16"] = "float32"  # of the stream between blocks, where products are bfloat16
+    residual_dtype: Literal["float32", "bfloat16"] = (
+        "float32"  # of the stream between blocks, where products are bfloat16
+    )
     checkpoint_activations: bool = False  # compute each block again on the way back instead of keeping it
     parallel: Literal["none", "ddp", "fsdp"] = "none"  # how the ranks that torchrun starts share the work
 
     save_every: int = 500  # steps between checkpoints; 0: only at the end
-    keep: int = 2  # checkpoints kept, beside the best; 0: all
+    keep_checkpoints: int = 2  # checkpoints kept, beside the best; 0: all
     log_every: int = 10  # steps between lines of log.jsonl
-    track: list[Literal["tensorboard", "wandb"]] = []  # where the log also goes
+    loggers: list[Literal["tensorboard", "wandb"]] = []  # where the log also goes
 
     def __post_init__(self) -> None:
         for name, least in (
             ("steps", 1),
             ("batch_size", 1),
-            ("max_tokens", 1),
-            ("accumulate", 1),
+            ("tokens_per_batch", 1),
+            ("grad_accum_steps", 1),
             ("warmup_steps", 0),
             ("decay_from", 0),
             ("decay_every", 1),
-            ("average", 0),
+            ("average_checkpoints", 0),
             ("seed", 0),
             ("save_every", 0),
-            ("keep", 0),
+            ("keep_checkpoints", 0),
             ("log_every", 1),
         ):
             at_least(self, name, least)
         if self.seed >= 2**31:
             raise ConfigError(f"train.seed={self.seed} must be below 2147483648")
-        from_zero = ("lr", "matrix_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor")
-        for name in (*from_zero, "agreement", "activity", "slowness"):
+        from_zero = ("lr", "muon_lr", "min_lr", "weight_decay", "grad_clip", "eps", "decay_factor")
+        for name in (*from_zero, "rdrop_alpha", "ar_alpha", "tar_beta"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise ConfigError(f"train.{name}={value} must be a number from 0 upwards")
         for name in ("beta1", "beta2", "momentum", "ema", "label_smoothing"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
-        if not 0 < self.decay_share <= 1:
-            raise ConfigError(f"train.decay_share={self.decay_share} is a share of the run: above 0, at most 1")
+        if not 0 < self.decay_fraction <= 1:
+            raise ConfigError(f"train.decay_fraction={self.decay_fraction} is a share of the run: above 0, at most 1")
         if self.min_lr > self.lr:
             raise ConfigError(f"train.min_lr={self.min_lr} is above train.lr={self.lr}; the schedule falls")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"train.max_seconds={self.max_seconds} must be positive; leave it out for no limit")
         if self.schedule == "inverse-sqrt" and not self.warmup_steps:
             raise ConfigError("train.schedule='inverse-sqrt' falls from the end of its warm-up: set train.warmup_steps")
-        for name, fits in (("momentum", ("sgd", "muon")), ("matrix_lr", ("muon",))):
+        for name, fits in (("momentum", ("sgd", "muon")), ("muon_lr", ("muon",))):
             if getattr(self, name) is not None and self.optimizer not in fits:
                 value, others = getattr(self, name), " and ".join(fits)
                 raise ConfigError(f"train.{name}={value} is for {others}, not train.optimizer={self.optimizer!r}")
-        if self.average and self.average > self.keep > 0:
+        if self.average_checkpoints and self.average_checkpoints > self.keep_checkpoints > 0:
             raise ConfigError(
-                f"train.average={self.average} checkpoints are averaged at the end, but train.keep={self.keep} are "
-                f"kept; set train.keep={self.average}"
+                f"train.average_checkpoints={self.average_checkpoints} checkpoints are averaged at the end, but train.keep_checkpoints={self.keep_checkpoints} are "
+                f"kept; set train.keep_checkpoints={self.average_checkpoints}"
             )
 
 
 class EvalConfig(Config, frozen=True, kw_only=True):
-    every: int = 0  # steps between evaluations on held-out text; 0: only at the end
-    times: int = 0  # in place of every: so many evaluations, spread over the run by steps or by the clock
+    every_steps: int = 0  # steps between evaluations on held-out text; 0: only at the end
+    num_evals: int = 0  # in place of every: so many evaluations, spread over the run by steps or by the clock
     context: int | None = None  # tokens in a window of held-out text; None: the model's, or all of it as one
     batch_size: int = 16
-    metric: Literal["loss", "bleu", "exact"] = "loss"  # what the best is best in; of pairs also what is written
+    metric: Literal["loss", "bleu", "exact_match"] = "loss"  # what the best is best in; of pairs also what is written
     patience: int = 0  # evaluations without a new best after which training stops; 0: never
 
     def __post_init__(self) -> None:
-        for name in ("every", "times", "patience"):
+        for name in ("every_steps", "num_evals", "patience"):
             at_least(self, name, 0)
         for name in ("batch_size", "context"):
             at_least(self, name, 1)
-        if self.every and self.times:
-            raise ConfigError(f"eval.every={self.every} steps, or eval.times={self.times} in all: one of the two")
-        if self.patience and not self.every and not self.times:
-            raise ConfigError(f"eval.patience={self.patience} counts evaluations: set eval.every or eval.times")
+        if self.every_steps and self.num_evals:
+            raise ConfigError(
+                f"eval.every_steps={self.every_steps} steps, or eval.num_evals={self.num_evals} in all: one of the two"
+            )
+        if self.patience and not self.every_steps and not self.num_evals:
+            raise ConfigError(
+                f"eval.patience={self.patience} counts evaluations: set eval.every_steps or eval.num_evals"
+            )
 
 
 class ResultConfig(Config, frozen=True, kw_only=True):

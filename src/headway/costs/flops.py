@@ -75,8 +75,8 @@ def matrix_weights(c: ModelConfig) -> int:
     c = c.resolved()
     if isinstance(c, BahdanauConfig):  # the same; the products of states and places are not of weights
         m, D, gates = c.d_model, c.d_hidden, CELL_MATRICES[c.cell]
-        encoder = _both_ways(c.cell, m, D, c.n_encoder_layers) + 2 * D * c.d_align
-        decoder = gates * D * (m + 3 * D) + D * c.d_align + (3 * D + m) * 2 * c.d_out
+        encoder = _both_ways(c.cell, m, D, c.n_encoder_layers) + 2 * D * c.d_attention
+        decoder = gates * D * (m + 3 * D) + D * c.d_attention + (3 * D + m) * 2 * c.d_out
         return encoder + decoder + c.vocab_size * c.d_out
     if isinstance(c, RNNConfig):
         widths = [c.d_model, *[c.d_hidden] * (c.n_layers - 1), c.d_model if c.tie_embeddings else c.d_hidden]

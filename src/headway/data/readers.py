@@ -51,13 +51,13 @@ class ReadOptions:
     pairs: str | None = None  # two columns, "source,target"
     label: str | None = None  # column of the label
     separator: str | None = None  # between the documents of a text file
-    scheme: str = "bio"  # how tags of token-tag files are written: "bio", "iob1", "any"
+    tag_scheme: str = "bio"  # how tags of token-tag files are written: "bio", "iob1", "any"
     errors: str = "strict"  # bytes that are not UTF-8: "strict", "replace"
 
     def __post_init__(self) -> None:
         for name, allowed in (
             ("format", ("auto", *dict.fromkeys(ENDINGS.values()), "lines", "misspellings")),
-            ("scheme", ("bio", "iob1", "any")),
+            ("tag_scheme", ("bio", "iob1", "any")),
             ("errors", ("strict", "replace")),
         ):
             value = getattr(self, name)
@@ -90,8 +90,8 @@ def kind_of(format: str, how: ReadOptions) -> Kind:
     """What kind of records a file of this format gives."""
     if how.separator is not None and format != "text":
         raise ConfigError(f"separator={how.separator!r} is for text files; {format} files have records of their own")
-    if how.scheme != "bio" and format != "conll":
-        raise ConfigError(f"scheme={how.scheme!r} is for token-tag files, and this is {format}")
+    if how.tag_scheme != "bio" and format != "conll":
+        raise ConfigError(f"tag_scheme={how.tag_scheme!r} is for token-tag files, and this is {format}")
     if format in ("conll", "squad", "text", "lines", "misspellings"):
         for name in ("text", "pairs", "label"):
             if getattr(how, name) is not None:
@@ -394,7 +394,7 @@ def read_conll(file: Path, how: ReadOptions) -> Iterator[Record]:
 
     def sentence() -> Iterator[Tagged]:
         if words and words != ["-DOCSTART-"]:
-            yield Tagged(tuple(words), tuple(check_tags(tags, how.scheme, f"{file}, line ", begin)))
+            yield Tagged(tuple(words), tuple(check_tags(tags, how.tag_scheme, f"{file}, line ", begin)))
         words.clear()
         tags.clear()
 
@@ -411,12 +411,12 @@ def read_conll(file: Path, how: ReadOptions) -> Iterator[Record]:
     yield from sentence()
 
 
-def check_tags(tags: list[str], scheme: str, where: str = "tag ", begin: int = 1) -> list[str]:
+def check_tags(tags: list[str], tag_scheme: str, where: str = "tag ", begin: int = 1) -> list[str]:
     """Tags in BIO: B-X begins something of type X, I-X continues it, O is nothing.
 
     IOB1 begins with I-X, and with B-X only right after another X (Ramshaw & Marcus 1995): it is rewritten.
     """
-    if scheme == "any":
+    if tag_scheme == "any":
         return tags
     found: list[str] = []
     for i, tag in enumerate(tags):
@@ -424,14 +424,14 @@ def check_tags(tags: list[str], scheme: str, where: str = "tag ", begin: int = 1
         if not re.fullmatch(r"O|[BI]-.+", tag):
             raise DataError(
                 f"{where}{begin + i}: tag {tag!r} is not BIO (O, B-TYPE or I-TYPE); "
-                f"tags of another sort, such as parts of speech, are read with --scheme any (data.scheme)"
+                f"tags of another sort, such as parts of speech, are read with --tag-scheme any (data.tag_scheme)"
             )
         continues = before != "O" and before[2:] == tag[2:]
         if tag.startswith("I-") and not continues:
-            if scheme == "bio":
+            if tag_scheme == "bio":
                 raise DataError(
                     f"{where}{begin + i}: tag {tag!r} follows {before!r}, but in BIO what it continues begins with "
-                    f"B-{tag[2:]}; if the file is written in IOB1, read it with --scheme iob1 (data.scheme)"
+                    f"B-{tag[2:]}; if the file is written in IOB1, read it with --tag-scheme iob1 (data.tag_scheme)"
                 )
             tag = f"B-{tag[2:]}"
         found.append(tag)

@@ -101,15 +101,15 @@ class TokenBudgetBatchSampler:
 
     POOL = 100  # batches
 
-    def __init__(self, lengths: NDArray[np.integer], max_tokens: int, seed: int = 0, shuffle: bool = True):
+    def __init__(self, lengths: NDArray[np.integer], tokens_per_batch: int, seed: int = 0, shuffle: bool = True):
         self.lengths = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
-        self.max_tokens, self.seed, self.shuffle = max_tokens, seed, shuffle
+        self.tokens_per_batch, self.seed, self.shuffle = tokens_per_batch, seed, shuffle
         if not len(self.lengths):
             raise ConfigError("there are no examples to make batches of")
         longest = int(self.lengths.sum(axis=1).max())
-        if max_tokens < longest:
+        if tokens_per_batch < longest:
             raise ConfigError(
-                f"max_tokens={max_tokens} is less than the {longest} tokens of the longest example: raise it, or "
+                f"tokens_per_batch={tokens_per_batch} is less than the {longest} tokens of the longest example: raise it, or "
                 f"leave out or cut long examples"
             )
         self._plan: tuple[int, list[Indices]] = (-1, [])
@@ -127,7 +127,7 @@ class TokenBudgetBatchSampler:
         order = np.arange(n)
         if self.shuffle:
             order = permute(order, n, "order", self.seed, epoch)
-        size = max(1, int(self.POOL * self.max_tokens / max(1.0, float(self.lengths.sum(axis=1).mean()))))
+        size = max(1, int(self.POOL * self.tokens_per_batch / max(1.0, float(self.lengths.sum(axis=1).mean()))))
         found: list[Indices] = []
         for start in range(0, n, size):
             pool = order[start : start + size]
@@ -144,7 +144,7 @@ class TokenBudgetBatchSampler:
         longest = np.zeros(self.lengths.shape[1], dtype=np.int64)
         for i, lengths in enumerate(self.lengths[pool]):
             longer = np.maximum(longest, lengths)
-            if i > begin and (i + 1 - begin) * int(longer.sum()) > self.max_tokens:
+            if i > begin and (i + 1 - begin) * int(longer.sum()) > self.tokens_per_batch:
                 found.append(pool[begin:i])
                 begin, longer = i, lengths
             longest = longer

@@ -85,11 +85,11 @@ def open_source(
     target_path: str | None = None,
     label: str | None = None,
     separator: str | None = None,
-    scheme: str = "bio",
+    tag_scheme: str = "bio",
     errors: str = "strict",
 ) -> DataSource:
     """The data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
-    how = ReadOptions(format, text, pairs, label, separator, scheme, errors)
+    how = ReadOptions(format, text, pairs, label, separator, tag_scheme, errors)
     if (built_in := corpus(path)) is not None:
         changed = [name for name, value in asdict(how).items() if value != getattr(ReadOptions(), name)]
         if changed or target_path:

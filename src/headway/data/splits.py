@@ -41,14 +41,14 @@ def digest_of(text: str) -> bytes:
 class SplitFractions:
     """How much is held out, and how it is chosen."""
 
-    valid: float = 0.1
-    test: float = 0.0
+    valid_fraction: float = 0.1
+    test_fraction: float = 0.0
     split: str = "auto"  # "hash", "tail"; "auto": by hash where there are documents enough
 
     def __post_init__(self) -> None:
-        if self.valid < 0 or self.test < 0 or self.valid + self.test >= 1:
+        if self.valid_fraction < 0 or self.test_fraction < 0 or self.valid_fraction + self.test_fraction >= 1:
             raise ConfigError(
-                f"valid={self.valid}, test={self.test} are the shares of text held out: each from 0 on, such as 0.1, "
+                f"valid_fraction={self.valid_fraction}, test_fraction={self.test_fraction} are the shares of text held out: each from 0 on, such as 0.1, "
                 f"and less than 1 together"
             )
         if self.split not in SPLITS:
@@ -56,12 +56,18 @@ class SplitFractions:
 
     @property
     def hold_out(self) -> bool:
-        return self.valid > 0 or self.test > 0
+        return self.valid_fraction > 0 or self.test_fraction > 0
 
     def part(self, digest: bytes) -> SplitName:
         """The part of a document or record, by a hash of its content."""
         place = fraction(digest)
-        return "valid" if place < self.valid else "test" if place < self.valid + self.test else "train"
+        return (
+            "valid"
+            if place < self.valid_fraction
+            else "test"
+            if place < self.valid_fraction + self.test_fraction
+            else "train"
+        )
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ def scan(records: Iterable[Record], shares: SplitFractions) -> CorpusStats:
 
 def make_plan(found: CorpusStats, shares: SplitFractions, name: str) -> SplitPlan:
     """By hash where there are documents enough for it, else by cutting off the end."""
-    wanted = {"train": 1.0, "valid": shares.valid, "test": shares.test}
+    wanted = {"train": 1.0, "valid": shares.valid_fraction, "test": shares.test_fraction}
     if shares.split == "hash" or (shares.split == "auto" and found.n_records >= FEW):
         if all(found.parts[part] for part, share in wanted.items() if share):
             return SplitPlan(shares)
@@ -163,10 +169,12 @@ def make_plan(found: CorpusStats, shares: SplitFractions, name: str) -> SplitPla
                 f"split off the end instead (split=tail), or give more"
             )
     n = found.n_units
-    cuts = round(n * (1 - shares.valid - shares.test)), round(n * (1 - shares.valid))
+    cuts = round(n * (1 - shares.valid_fraction - shares.test_fraction)), round(n * (1 - shares.valid_fraction))
     sizes = {"train": cuts[0], "test": cuts[1] - cuts[0], "valid": n - cuts[1]}
     if any(not sizes[part] for part, share in wanted.items() if share):
-        shared = f"valid={shares.valid}" + (f", test={shares.test}" if shares.test else "")
+        shared = f"valid_fraction={shares.valid_fraction}" + (
+            f", test_fraction={shares.test_fraction}" if shares.test_fraction else ""
+        )
         raise DataError(
             f"{name} is too short to be split into training and held-out text with {shared}; give more text"
         )
@@ -220,7 +228,7 @@ def _open(path: str, config: DataConfig, *, is_part: bool = False) -> DataSource
         target_path=None if is_part else config.target_path,
         label=config.label,
         separator=config.separator,
-        scheme=config.scheme,
+        tag_scheme=config.tag_scheme,
         errors=config.errors,
     )
 
@@ -244,7 +252,9 @@ def with_absolute_paths(config: DataConfig) -> DataConfig:
 def split_fractions(config: DataConfig) -> SplitFractions:
     """A part that has a source of its own takes no share of the rest."""
     return SplitFractions(
-        0.0 if config.valid_path else config.valid, 0.0 if config.test_path else config.test, config.split
+        0.0 if config.valid_path else config.valid_fraction,
+        0.0 if config.test_path else config.test_fraction,
+        config.split,
     )
 
 

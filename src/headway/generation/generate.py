@@ -74,14 +74,14 @@ def generate(
     logprobs: int | None = None,
     explain: bool = False,
     pipeline: Pipeline | PerRowPipeline | None = None,
-    preset: str = "default",
-    order: Sequence[str] | None = None,
+    sampler_preset: str = "default",
+    sampler_order: Sequence[str] | None = None,
     batch_size: int = DEFAULT_BATCH,
     **settings: Any,
 ) -> Iterator[Token]:
     """Continue one prompt or several, yielding tokens as they come.
 
-    Samplers are given by name, `top_p=0.9, dry_multiplier=0.8`, in the order of a preset or in an `order` of your own,
+    Samplers are given by name, `top_p=0.9, dry_multiplier=0.8`, in the order of `sampler_preset` or in a `sampler_order` of your own,
     or as a `pipeline`; without any, temperature is 0.8. Temperature 0 or `do_sample=False` is greedy: bias,
     constraints and penalties, then the best token. Row i draws from `seed + i`, so a text depends on its own seed, not
     on the batch. Without `max_new_tokens` a text goes on until its end token, the end of the context the model was
@@ -96,8 +96,10 @@ def generate(
         raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
     ends = eos_token_ids(model) | check_token_ids(tokenizer, stop_token_ids)
     if pipeline is None:
-        pipe = make_pipeline(tokenizer, ends, preset, order, temperature=temperature, do_sample=do_sample, **settings)
-    elif settings or temperature is not None or order is not None:
+        pipe = make_pipeline(
+            tokenizer, ends, sampler_preset, sampler_order, temperature=temperature, do_sample=do_sample, **settings
+        )
+    elif settings or temperature is not None or sampler_order is not None:
         raise ConfigError("a pipeline and settings besides: put them into the pipeline")
     else:
         pipe = pipeline if do_sample else pipeline.greedy()
@@ -314,7 +316,7 @@ def search(
     own = {"n_best", "length_penalty", "length_norm", "early_stopping"} if alpha is None else {"k"}
     settings = {name: options.pop(name) for name in list(options) if name not in own}
     order = [name for name in PRESETS["default"] if name != "temperature"]
-    pipe = make_pipeline(tokenizer, ends, order=order, **settings)
+    pipe = make_pipeline(tokenizer, ends, sampler_order=order, **settings)
     shared: dict[str, Any] = {
         "max_new_tokens": max_tokens_that_fit(model, max(map(len, rows)), max_new_tokens),
         "eos_ids": sorted(ends),

@@ -21,8 +21,8 @@ BREAKERS = ("\n", ":", '"', "*")  # what no repeat reaches across, for `dry`
 def make_pipeline(
     tokenizer: Tokenizer,
     ends: Iterable[int],
-    preset: str = "default",
-    order: Sequence[str] | None = None,
+    sampler_preset: str = "default",
+    sampler_order: Sequence[str] | None = None,
     *,
     temperature: float | Sequence[float] | None = None,
     do_sample: bool = True,
@@ -33,14 +33,14 @@ def make_pipeline(
     heat, settings = to_python(temperature), _flat(settings)
     if isinstance(heat, list) and any(isinstance(value, int | float) and value < GREEDY_BELOW for value in heat):
         pipes = [
-            make_pipeline(tokenizer, ends, preset, order, temperature=value, do_sample=do_sample, **own)
+            make_pipeline(tokenizer, ends, sampler_preset, sampler_order, temperature=value, do_sample=do_sample, **own)
             for value, own in zip(heat, _by_row(settings, len(heat)), strict=True)
         ]
         return Pipeline.for_rows(pipes)
     has_other_heat = any(
         name.startswith("dynamic_temperature") for name, value in settings.items() if value is not None
     )
-    if heat is None and not has_other_heat and (order is None or "temperature" in order):
+    if heat is None and not has_other_heat and (sampler_order is None or "temperature" in sampler_order):
         heat = DEFAULT_TEMPERATURE
     settings["temperature"] = heat
     if settings.get("min_new_tokens"):
@@ -49,7 +49,7 @@ def make_pipeline(
         settings["dry_breakers"] = _breakers(tokenizer, settings.get("dry_breakers"))
     if settings.get("xtc_probability") is not None and settings.get("xtc_protected") is None:
         settings["xtc_protected"] = sorted({*ends, *tokens_containing(tokenizer, ("\n",))})
-    pipe = Pipeline(preset=None if order is not None else preset, order=order, **settings)
+    pipe = Pipeline(preset=None if sampler_order is not None else sampler_preset, order=sampler_order, **settings)
     for call in pipe.samplers:
         if call.name == "logit_bias":
             check_token_ids(tokenizer, [id for row in call.values["bias"] for id, _ in row])

@@ -69,9 +69,9 @@ def translations(
     truncate: bool = False,
     batch_size: int = DEFAULT_BATCH,
     seed: int | None = None,
-    preset: str | None = None,
-    order: Sequence[str] | None = None,
-    channel: NoisyChannelReranker | None = None,
+    sampler_preset: str | None = None,
+    sampler_order: Sequence[str] | None = None,
+    reranker: NoisyChannelReranker | None = None,
     note: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
@@ -81,7 +81,7 @@ def translations(
     given); `num_beams=1` is greedy. A temperature or a filter by its name (`temperature=0.7`, `top_p=0.9`, …) draws at
     random instead, text j of row i from `seed + i · n_best + j`. Bias, constraints and penalties go with both. An empty
     text has an empty translation. One that is longer than the model's context is refused, or cut with `truncate`.
-    Without `max_new_tokens` a translation may be as long as the context. A `channel` reranks all beams
+    Without `max_new_tokens` a translation may be as long as the context. A `reranker` reranks all beams
     (noisy_channel.py), and scores are then its. `note` gets the samplers, which may have something to say (`.notes`,
     `.warnings`).
     """
@@ -97,17 +97,21 @@ def translations(
     asked = {"length_penalty": length_penalty, "length_norm": length_norm, "early_stopping": early_stopping}
     of_beams: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if _draws(settings, num_beams):
-        if channel is not None:
+        if reranker is not None:
             raise ConfigError("a noisy channel reranks what beam search finds, and this draws at random: one of them")
         for name, value in of_beams.items():
             raise ConfigError(f"{name}={value!r} is for beam search, and this draws at random: one of the two")
         if seed is not None:
             check_int("seed", seed, -(2**63), 2**63 - 1)
-        pipe = make_pipeline(tokenizer, ends, preset or "default", order, **settings)
+        pipe = make_pipeline(tokenizer, ends, sampler_preset or "default", sampler_order, **settings)
         note(pipe)
         base = secrets.randbits(32) if seed is None else seed
     else:
-        for name, unused in (("seed", seed), ("preset", preset), ("temperature", settings.get("temperature"))):
+        for name, unused in (
+            ("seed", seed),
+            ("sampler_preset", sampler_preset),
+            ("temperature", settings.get("temperature")),
+        ):
             if unused is not None:
                 raise ConfigError(f"{name}={unused!r} with beam search, which draws nothing at random: leave it out")
         beams = DEFAULT_BEAMS if num_beams is None else num_beams
@@ -116,8 +120,8 @@ def translations(
             raise ConfigError(f"n_best={n_best} of num_beams={beams}: at most as many as there are beams")
         of_beams = {"length_penalty": 1.0, "length_norm": "power", "early_stopping": False, **of_beams}
         make_beam_config(beams, longest, sorted(ends), **of_beams, n_best=n_best)  # refuses what is wrong, here and now
-        order = order or [name for name in PRESETS["default"] if name != "temperature"]
-        asked_for = make_pipeline(tokenizer, ends, order=order, **settings)
+        sampler_order = sampler_order or [name for name in PRESETS["default"] if name != "temperature"]
+        asked_for = make_pipeline(tokenizer, ends, sampler_order=sampler_order, **settings)
         note(asked_for)
         pipe = search_processors(asked_for, "beam search", len(texts))
     if pipe.n_rows not in (None, len(texts)):
@@ -130,17 +134,17 @@ def translations(
             num_beams=beams,
             max_new_tokens=longest,
             eos_ids=sorted(ends),
-            n_best=n_best if channel is None else beams,
+            n_best=n_best if reranker is None else beams,
             pipeline=pipe.select(rows),
             state=start_from_sources(model, [sources[row] for row in rows], longest + 1),
             vocab_size=tokenizer.vocab_size,
             **of_beams,
         )
         spelled = [[_spelled(tokenizer, h, ends) for h in row] for row in found]
-        if channel is None:
+        if reranker is None:
             return spelled
         lengths = [len(sources[row]) for row in rows]
-        return [some[:n_best] for some in _reranked(channel, [texts[row] for row in rows], spelled, lengths)]
+        return [some[:n_best] for some in _reranked(reranker, [texts[row] for row in rows], spelled, lengths)]
 
     def by_chance(rows: list[int]) -> list[list[Translation]]:
         several = [row for row in rows for _ in range(n_best)]
@@ -210,13 +214,13 @@ def _spelled(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> Trans
 
 
 def _reranked(
-    channel: NoisyChannelReranker, texts: Sequence[str], found: Sequence[list[Translation]], lengths: Sequence[int]
+    reranker: NoisyChannelReranker, texts: Sequence[str], found: Sequence[list[Translation]], lengths: Sequence[int]
 ) -> list[list[Translation]]:
     """The candidates of each text, the best first by the channel's score."""
     candidates = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in some] for some in found]
     ranked = []
-    for some, terms in zip(found, channel.terms(texts, candidates, lengths), strict=True):
-        scored = [t._replace(score=channel.weights.score(x), terms=x) for t, x in zip(some, terms, strict=True)]
+    for some, terms in zip(found, reranker.terms(texts, candidates, lengths), strict=True):
+        scored = [t._replace(score=reranker.weights.score(x), terms=x) for t, x in zip(some, terms, strict=True)]
         ranked.append(sorted(scored, key=lambda t: -(t.score or 0.0)))
     return ranked
 
@@ -229,7 +233,7 @@ class TunedWeights(NamedTuple):
 
 def tune_reranker(
     model: Model,
-    channel: NoisyChannelReranker,
+    reranker: NoisyChannelReranker,
     pairs: Sequence[Pair],
     metric: Callable[[list[str], list[str]], float],
     *,
@@ -245,7 +249,7 @@ def tune_reranker(
         n_best=num_beams,
         batch_size=batch_size,
         truncate=True,
-        channel=channel,
+        reranker=reranker,
     )
     candidates = [[t, *t.others] for t in found]
     terms = [
@@ -255,7 +259,7 @@ def tune_reranker(
     def judge(chosen: list[int]) -> float:
         return metric([some[i].text for some, i in zip(candidates, chosen, strict=True)], references)
 
-    used = [name for name, part in (("channel", channel.reverse), ("lm", channel.lm)) if part is not None]
+    used = [name for name, part in (("channel", reranker.reverse), ("lm", reranker.lm)) if part is not None]
     weights, after = tune_weights(terms, judge, terms=[*used, "length"])
     return TunedWeights(weights, judge([ChannelWeights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
 

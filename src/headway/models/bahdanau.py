@@ -66,7 +66,7 @@ class Bahdanau(EncoderDecoder):
         D, width = c.d_hidden, 2 * c.d_hidden
         self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
         self.encoder = BidirectionalStack(c.cell, c.d_model, D, c.n_encoder_layers, dropout=c.dropout)
-        self.attention = AdditiveAttention(D, width, c.d_align)
+        self.attention = AdditiveAttention(D, width, c.d_attention)
         self.first = nn.Linear(D, D)  # W_s
         self.decoder = Recurrent(c.cell, c.d_model + width, D)
         self.maxout = nn.Linear(D + c.d_model + width, 2 * c.d_out)  # U_o, V_o and C_o

@@ -58,7 +58,7 @@ class RNN(AutoregressiveLM):
         self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
         widths = [c.d_model, *[c.d_hidden] * (c.n_layers - 1), c.d_model if c.tie_embeddings else c.d_hidden]
         self.layers: Sequence[Recurrent] = nn.ModuleList(  # type: ignore[assignment]
-            Recurrent(c.cell, d_in, d_out, dropout_weights=c.dropout_weights) for d_in, d_out in pairwise(widths)
+            Recurrent(c.cell, d_in, d_out, weight_drop=c.weight_drop) for d_in, d_out in pairwise(widths)
         )
         self.unembedding = None if c.tie_embeddings else nn.Parameter(torch.empty(c.vocab_size, c.d_hidden))
         self.bias = nn.Parameter(torch.empty(c.vocab_size))
@@ -83,22 +83,26 @@ class RNN(AutoregressiveLM):
     ) -> tuple[Tensor, list[RecurrentState]]:
         """The vectors (B, T, D) that are turned into logits, and what the layers carry on."""
         check_ids(ids, self.config.vocab_size)
-        x, after = self._drop(self._words(ids), self.config.dropout_input), []
+        x, after = self._drop(self._words(ids), self.config.input_dropout), []
         for i, (layer, carried) in enumerate(zip(self.layers, layers, strict=True)):
             x, carried = layer(x, carried, lengths)
             after.append(carried)
             is_last = i == len(self.layers) - 1
-            x = self._drop(x, self.config.dropout if is_last else self.config.dropout_hidden)
+            x = self._drop(x, self.config.dropout if is_last else self.config.hidden_dropout)
         return x, after
 
     def _words(self, ids: Tensor) -> Tensor:
-        if not self.training or not self.config.dropout_words:
+        if not self.training or not self.config.embedding_dropout:
             return F.embedding(ids, self.embedding)
-        kept = F.dropout(torch.ones_like(self.embedding[:, :1]), self.config.dropout_words, True)  # (V, 1)
+        kept = F.dropout(torch.ones_like(self.embedding[:, :1]), self.config.embedding_dropout, True)  # (V, 1)
         return F.embedding(ids, self.embedding) * F.embedding(ids, kept)
 
     def _drop(self, x: Tensor, p: float) -> Tensor:
-        return variational_dropout(x, p, self.training) if self.config.locked else F.dropout(x, p, self.training)
+        return (
+            variational_dropout(x, p, self.training)
+            if self.config.variational_dropout
+            else F.dropout(x, p, self.training)
+        )
 
     def begin(self, batch_size: int) -> list[RecurrentState]:
         return [layer.start(batch_size) for layer in self.layers]

@@ -50,7 +50,7 @@ class Seq2Seq(EncoderDecoder):
         """source (B, S), source_mask (B, S) True = a real token → what each layer holds after the last one."""
         lengths = source_lengths(source, source_mask)
         check_ids(source, self.config.vocab_size, "source")
-        x = F.embedding(reverse_sequences(source, lengths) if self.config.reverse else source, self.embedding)
+        x = F.embedding(reverse_sequences(source, lengths) if self.config.reverse_source else source, self.embedding)
         after = []
         for layer in self.encoder:
             x, carried = layer(self.dropout(x), layer.start(x.shape[0]), lengths)

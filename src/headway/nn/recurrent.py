@@ -35,13 +35,13 @@ RecurrentState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (B, D)
 class Recurrent(nn.Module):
     """One layer: x (B, T, d_in) and what is carried → outputs (B, T, d_out) and what is carried on.
 
-    `dropout_weights`: while training, that share of the weights from h to h is 0, the same ones for all steps of a call
+    `weight_drop`: while training, that share of the weights from h to h is 0, the same ones for all steps of a call
     (Merity et al. 2018, §2).
     """
 
-    def __init__(self, kind: CellKind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
+    def __init__(self, kind: CellKind, d_in: int, d_out: int, *, weight_drop: float = 0.0):
         super().__init__()
-        self.kind, self.d_out, self.dropout_weights = kind, d_out, dropout_weights
+        self.kind, self.d_out, self.weight_drop = kind, d_out, weight_drop
         n = GATES[kind] * d_out
         self.weight_x, self.weight_h = nn.Parameter(torch.empty(n, d_in)), nn.Parameter(torch.empty(n, d_out))
         self.bias_x, self.bias_h = nn.Parameter(torch.empty(n)), nn.Parameter(torch.empty(n))
@@ -97,7 +97,7 @@ class Recurrent(nn.Module):
         """With `lengths` (B,), what is carried on is from each row's last real token; a row may have none."""
         dtype = self._precision(x)
         with torch.autocast(x.device.type, enabled=False):
-            weight_h = F.dropout(self.weight_h, self.dropout_weights, self.training)
+            weight_h = F.dropout(self.weight_h, self.weight_drop, self.training)
             x, carried = x.to(dtype), tuple(t.to(dtype) for t in carried)
             if lengths is not None:
                 return self._ragged(x, carried, lengths.cpu(), weight_h)
@@ -166,10 +166,10 @@ class Recurrent(nn.Module):
 class Bidirectional(nn.Module):
     """Two layers, one of which reads backwards, side by side (Schuster & Paliwal 1997): (B, S, 2 d_out)."""
 
-    def __init__(self, kind: CellKind, d_in: int, d_out: int, *, dropout_weights: float = 0.0):
+    def __init__(self, kind: CellKind, d_in: int, d_out: int, *, weight_drop: float = 0.0):
         super().__init__()
-        self.forward_rnn = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
-        self.backward_rnn = Recurrent(kind, d_in, d_out, dropout_weights=dropout_weights)
+        self.forward_rnn = Recurrent(kind, d_in, d_out, weight_drop=weight_drop)
+        self.backward_rnn = Recurrent(kind, d_in, d_out, weight_drop=weight_drop)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """Outputs, and what each of the two ended with: the last token and the first."""

@@ -76,7 +76,7 @@ class Tokenizer:
         extra: dict[str, Any] | None = None,
     ):
         self.backend = backend
-        self.special = {"bos": bos, "eos": eos, "unk": unk, "pad": pad, "cls": cls, "sep": sep, "mask": mask}
+        self.special_tokens = {"bos": bos, "eos": eos, "unk": unk, "pad": pad, "cls": cls, "sep": sep, "mask": mask}
         self.reader = reader  # encodes in place of the backend
         self.model_file = model_file  # what `reader` was made from, saved beside the rest
         self.counts = counts  # how often each token stood in the text it was made from, where that was counted
@@ -89,7 +89,7 @@ class Tokenizer:
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __repr__(self) -> str:
-        special = {name: token for name, token in self.special.items() if token is not None}
+        special = {name: token for name, token in self.special_tokens.items() if token is not None}
         return f"Tokenizer({self.kind}, {self.vocab_size} tokens, {special})"
 
     @property
@@ -125,7 +125,7 @@ class Tokenizer:
         return self._special_id("mask")
 
     def _special_id(self, name: str) -> int | None:
-        token = self.special[name]
+        token = self.special_tokens[name]
         return None if token is None else self.backend.token_to_id(token)
 
     def token(self, id: int) -> str:
@@ -229,8 +229,8 @@ class Tokenizer:
 
         [CLS] first [SEP] second [SEP] (Devlin et al. 2019, §3), or begin and end in their place.
         """
-        begin = self._special_id("cls" if self.special["cls"] else "bos")
-        end = self._special_id("sep" if self.special["sep"] else "eos")
+        begin = self._special_id("cls" if self.special_tokens["cls"] else "bos")
+        end = self._special_id("sep" if self.special_tokens["sep"] else "eos")
         tail = [] if end is None else [end]
         ids = [*([] if begin is None else [begin]), *first, *tail]
         segments = [0] * len(ids)
@@ -315,7 +315,7 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """Two tokenizers with the same fingerprint give the same ids for every text."""
-        document = json.dumps([json.loads(self.backend.to_str()), self.special], sort_keys=True)
+        document = json.dumps([json.loads(self.backend.to_str()), self.special_tokens], sort_keys=True)
         return hashlib.sha256(document.encode() + (self.model_file or b"")).hexdigest()
 
     def save(self, folder: str | Path) -> None:
@@ -327,7 +327,7 @@ class Tokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
             **self.extra,
-            **{f"{name}_token": token for name, token in self.special.items() if token is not None},
+            **{f"{name}_token": token for name, token in self.special_tokens.items() if token is not None},
             **({"headway_reads": MODEL_FILE} if self.model_file is not None else {}),
         }
         write_text(folder / "tokenizer_config.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")

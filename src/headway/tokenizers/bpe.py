@@ -21,11 +21,11 @@ def train_bpe(
     vocab_size: int,
     *,
     min_frequency: int = 0,
-    special: Iterable[str] = (),
+    special_tokens: Iterable[str] = (),
     progress: bool = False,
 ) -> Tokenizer:
     """A tokenizer of at most `vocab_size` tokens; fewer where the text has no more pairs to merge."""
-    extra = check_special(special, END)
+    extra = check_special(special_tokens, END)
     least = N_BYTES + 1 + len(extra)
     if vocab_size < least:
         raise ConfigError(

@@ -29,8 +29,8 @@ class BPEDropout:
         is_byte_level = model["type"] == "BPE" and bytes_of <= set(model["vocab"]) and not any(map(model.get, marks))
         if not is_byte_level or tokenizer.reader is not None or tokenizer.backend.pre_tokenizer is None:
             raise ConfigError(
-                f"tokenizer.dropout={dropout} leaves out merges of a byte-level BPE, which this {tokenizer.kind} is "
-                f"not; set tokenizer.dropout=0"
+                f"tokenizer.bpe_dropout={dropout} leaves out merges of a byte-level BPE, which this {tokenizer.kind} is "
+                f"not; set tokenizer.bpe_dropout=0"
             )
         pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(pairs)}

@@ -10,8 +10,8 @@ from headway.tokenizers.pre_tokenizers import CHARACTER, splitter
 from headway.tokenizers.special_tokens import END, UNKNOWN, add_special, check_special
 
 
-def train_char(texts: Iterable[str], *, special: Iterable[str] = ()) -> Tokenizer:
-    extra = check_special(special, UNKNOWN, END)
+def train_char(texts: Iterable[str], *, special_tokens: Iterable[str] = ()) -> Tokenizer:
+    extra = check_special(special_tokens, UNKNOWN, END)
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)

@@ -28,7 +28,7 @@ def train(kind: str, texts: Iterable[str], vocab_size: int | None = None, **opti
     """A new tokenizer of a kind ("char", "word", "bpe", "wordpiece", "unigram"), made for these texts.
 
     `texts` may be any iterable, also one that is larger than memory. `options` are those of the kind: `min_frequency`
-    (word, bpe, wordpiece), `words` (word), `lowercase` (word, wordpiece), `special` (all), `progress` (all that take
+    (word, bpe, wordpiece), `pre_tokenizer` (word), `lowercase` (word, wordpiece), `special_tokens` (all), `progress` (all that take
     long). For pairs of texts, give both sides: the vocabulary is joint.
     """
     if kind not in KINDS:

@@ -89,7 +89,7 @@ def _look_up(document: dict[str, Any]) -> Encode | None:
 def blank_pattern(part: dict[str, Any] | None) -> str | None:
     """The pattern of a part that cuts a text at blanks and drops them."""
     drops = part is not None and part["type"] == "Split" and part["behavior"] == "Removed" and part["invert"]
-    return WORDS["blanks"] if part and drops and part["pattern"].get("Regex") == WORDS["blanks"] else None
+    return WORDS["whitespace"] if part and drops and part["pattern"].get("Regex") == WORDS["whitespace"] else None
 
 
 def _split_pattern(part: dict[str, Any] | None) -> str | None:

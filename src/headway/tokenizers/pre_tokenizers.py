@@ -45,7 +45,7 @@ CHARACTER = r"[\s\S]"
 WORDS: dict[str, str] = {
     "punctuation": r" ?\w+(?:['’]\w+)*| ?[^\w\s]+" + _LINE_SPACES,  # don't and l'eau are words; so is "..."
     "spaces": r" ?\S+" + _LINE_SPACES,  # for text that was cut into words already
-    "blanks": r"[^\x00\t\n\r ]+",  # the same, and the blanks themselves are left out, as KenLM reads a text
+    "whitespace": r"[^\x00\t\n\r ]+",  # the same, and the blanks themselves are left out, as KenLM reads a text
 }
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -57,7 +57,7 @@ def cut_words(text: str, pattern: str) -> list[str]:
     reaches over the end of a line.
     """
     fast, exact = _engines(pattern)
-    if text.isascii() or pattern == WORDS["blanks"]:  # which names the characters it means
+    if text.isascii() or pattern == WORDS["whitespace"]:  # which names the characters it means
         return fast.findall(text)
     found: list[str] = []
     for line in _LINE.findall(text):
@@ -71,6 +71,6 @@ def _engines(pattern: str) -> tuple[re.Pattern[str], rust.pre_tokenizers.PreToke
 
 
 def splitter(pattern: str) -> rust.pre_tokenizers.PreTokenizer:
-    leaves_out = pattern == WORDS["blanks"]
+    leaves_out = pattern == WORDS["whitespace"]
     behavior = "removed" if leaves_out else "isolated"
     return rust.pre_tokenizers.Split(rust.Regex(pattern), behavior=behavior, invert=leaves_out)

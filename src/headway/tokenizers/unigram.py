@@ -21,9 +21,9 @@ STEP = 0.0001
 
 
 def train_unigram(
-    texts: Iterable[str], vocab_size: int, *, special: Iterable[str] = (), progress: bool = False
+    texts: Iterable[str], vocab_size: int, *, special_tokens: Iterable[str] = (), progress: bool = False
 ) -> Tokenizer:
-    extra = check_special(special, *OWN)
+    extra = check_special(special_tokens, *OWN)
     least = len(OWN) + len(extra) + 1
     if vocab_size < least:
         raise ConfigError(f"vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone")

@@ -4,8 +4,8 @@ A word carries the space before it, as GPT-2's pieces do, so that decoding needs
 " be". A line end carries the space before it too, which makes the lines of Penn Treebank and WikiText come out with
 their published counts of tokens.
 
-With words="blanks" a word is the same at the beginning of a text and after a space, blanks are left out, and a text
-stands between <s> and </s>: what n-gram models of sentences have always done. Such a text comes back with one space
+With pre_tokenizer="whitespace" a word is the same at the beginning of a text and after a space, blanks are left out, and
+a text stands between <s> and </s>: what n-gram models of sentences have always done. Such a text comes back with one space
 between words.
 """
 
@@ -26,22 +26,24 @@ def train_word(
     vocab_size: int | None = None,
     *,
     min_frequency: int = 1,
-    words: Literal["punctuation", "spaces", "blanks"] = "punctuation",
+    pre_tokenizer: Literal["punctuation", "spaces", "whitespace"] = "punctuation",
     lowercase: bool = False,
-    special: Iterable[str] = (),
+    special_tokens: Iterable[str] = (),
 ) -> Tokenizer:
     """All words that occur `min_frequency` times or more; with `vocab_size`, the most frequent of them."""
-    if words not in WORDS:
-        raise ConfigError(f"words={words!r} is not one of {', '.join(map(repr, WORDS))}")
-    own = list(SENTENCE if words == "blanks" else (UNKNOWN, END))
-    extra = check_special(special, *own)
+    if pre_tokenizer not in WORDS:
+        raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} is not one of {', '.join(map(repr, WORDS))}")
+    own = list(SENTENCE if pre_tokenizer == "whitespace" else (UNKNOWN, END))
+    extra = check_special(special_tokens, *own)
     if vocab_size is not None and vocab_size <= len(own) + len(extra):
         raise ConfigError(f"vocab_size={vocab_size} leaves no room for a word beside {', '.join([*own, *extra])}")
     lower = rust.normalizers.Lowercase()
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(cut_words(lower.normalize_str(text) if lowercase else text, WORDS[words]))
-    if words == "blanks":  # a text that spells one has it as a word, and the special token is named otherwise
+        counts.update(cut_words(lower.normalize_str(text) if lowercase else text, WORDS[pre_tokenizer]))
+    if (
+        pre_tokenizer == "whitespace"
+    ):  # a text that spells one has it as a word, and the special token is named otherwise
         own = [_not_in(counts, token) for token in own]
     for token in own:
         del counts[token]  # a text that spells one does not make it a word
@@ -52,12 +54,12 @@ def train_word(
         raise DataError(f"no word occurs min_frequency={min_frequency} times; the most frequent one does {most} times")
     if vocab_size is not None:
         kept = dict(list(kept.items())[: vocab_size - len(own) - len(extra)])
-    return _made_of(kept, own, extra, words, lower if lowercase else None, counts=kept)
+    return _made_of(kept, own, extra, pre_tokenizer, lower if lowercase else None, counts=kept)
 
 
 def sentence_words(kept: Iterable[str], own: list[str]) -> Tokenizer:
     """Words that are known already, cut at blanks; `own` are the unknown, begin and end token."""
-    return _made_of(kept, own, [], "blanks", None)
+    return _made_of(kept, own, [], "whitespace", None)
 
 
 def _made_of(
@@ -73,7 +75,7 @@ def _made_of(
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.pre_tokenizer = splitter(WORDS[words])
-    if words != "blanks":  # without a decoder, tokens are joined by spaces
+    if words != "whitespace":  # without a decoder, tokens are joined by spaces
         backend.decoder = rust.decoders.Fuse()
     add_special(backend, own, extra)
     return Tokenizer(backend, bos=own[1], eos=own[-1], unk=own[0], counts=counts)

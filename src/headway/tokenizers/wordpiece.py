@@ -23,10 +23,10 @@ def train_wordpiece(
     *,
     min_frequency: int = 0,
     lowercase: bool = True,
-    special: Iterable[str] = (),
+    special_tokens: Iterable[str] = (),
     progress: bool = False,
 ) -> Tokenizer:
-    extra = check_special(special, *OWN)
+    extra = check_special(special_tokens, *OWN)
     least = len(OWN) + len(extra) + 1
     if vocab_size < least:
         raise ConfigError(f"vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone")

@@ -53,4 +53,4 @@ def check_loggers(names: Sequence[str]) -> None:
     """Refuse, before anything is begun, what is not installed."""
     for name in names:
         if find_spec(name) is None:
-            raise ConfigError(f"train.track={[name]} needs the package {name}: pip install 'headway[tracking]'")
+            raise ConfigError(f"train.loggers={[name]} needs the package {name}: pip install 'headway[tracking]'")

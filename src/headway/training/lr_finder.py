@@ -60,13 +60,13 @@ def find_lr(
     model = make_model(task, device)
     if not list(model.parameters()):
         raise ConfigError("this model counts, and has no learning rate")
-    learner = LossModule(model, task.objective, config.label_smoothing, config.agreement).train()
+    learner = LossModule(model, task.objective, config.label_smoothing, config.rdrop_alpha).train()
     optimizer = Optimizer(model, config, device=device)
     is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
     step = TrainStep(learner, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
     trials: list[LRTrial] = []
     average, best = 0.0, math.inf
-    work_ahead = prefetch(iter_step_batches(task.loader(DistContext()), 0, config.accumulate), device=device)
+    work_ahead = prefetch(iter_step_batches(task.loader(DistContext()), 0, config.grad_accum_steps), device=device)
     for i, work in zip(range(steps), work_ahead, strict=False):
         lr = low * (high / low) ** (i / (steps - 1))
         optimizer.set_rate(lr)

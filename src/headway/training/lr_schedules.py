@@ -25,7 +25,7 @@ def constant(config: TrainConfig, step: int, share: float) -> float:
 
 def wsd(config: TrainConfig, step: int, share: float) -> float:
     """Warm-up, stable, decay (Hu et al. 2024, §4): constant, then straight down over the last `decay_share`."""
-    left = min(1.0, (1 - share) / config.decay_share)
+    left = min(1.0, (1 - share) / config.decay_fraction)
     return config.min_lr + (config.lr - config.min_lr) * left
 
 

@@ -42,11 +42,11 @@ def causal(
 def activation_penalty(hidden: Tensor, restraint: tuple[float, float]) -> Tensor | float:
     """α Σ h² + β Σ (h_t − h_{t−1})² over all tokens, the mean over units: vectors stay small and change slowly
     (Merity et al. 2017, who take the change before dropout; here both are of what is left after it)."""
-    activity, slowness = restraint
+    ar_alpha, tar_beta = restraint
     h, n = hidden.float(), hidden.shape[0] * hidden.shape[1]
-    paid: Tensor | float = activity * h.square().mean() if activity else 0.0
-    if slowness and hidden.shape[1] > 1:
-        paid = paid + slowness * (h[:, 1:] - h[:, :-1]).square().mean()
+    paid: Tensor | float = ar_alpha * h.square().mean() if ar_alpha else 0.0
+    if tar_beta and hidden.shape[1] > 1:
+        paid = paid + tar_beta * (h[:, 1:] - h[:, :-1]).square().mean()
     return n * paid
 
 
@@ -97,9 +97,9 @@ def pairs(model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0) ->
 
 
 def rdrop_pairs(
-    model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0, agreement: float = 0.0
+    model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0, rdrop_alpha: float = 0.0
 ) -> LossOutput:
-    """The same seen twice, with different dropout, and half of `agreement` times how far the two answers are apart:
+    """The same seen twice, with different dropout, and half of `rdrop_alpha` times how far the two answers are apart:
     KL(p ‖ q) and KL(q ‖ p), their mean (R-Drop; Liang et al. 2021, eq. 4)."""
     inputs, source, mask = (torch.cat((x, x)) for x in (batch.inputs, batch.source, batch.source_mask))
     hidden = model.hidden_states(inputs, source=source, source_mask=mask)
@@ -110,7 +110,7 @@ def rdrop_pairs(
     right = (one + other).gather(-1, wanted[..., None]).squeeze(-1) / 2
     nats = -(1 - smoothing) * right - smoothing * (one + other).mean(dim=-1) / 2
     apart = ((one.exp() - other.exp()) * (one - other)).sum(dim=-1) / 2
-    return ((nats + agreement / 2 * apart) * is_target).sum(), None
+    return ((nats + rdrop_alpha / 2 * apart) * is_target).sum(), None
 
 
 def classify(model: Classifier, batch: LabelBatch, smoothing: float = 0.0) -> LossOutput:
@@ -154,12 +154,12 @@ class LossModule(nn.Module):
         model: nn.Module,
         objective: str,
         smoothing: float = 0.0,
-        agreement: float = 0.0,
+        rdrop_alpha: float = 0.0,
         restraint: tuple[float, float] = (0.0, 0.0),
     ):
         super().__init__()
         self.model = model
-        self.objective, self.smoothing, self.agreement = OBJECTIVES[objective], smoothing, agreement
+        self.objective, self.smoothing, self.rdrop_alpha = OBJECTIVES[objective], smoothing, rdrop_alpha
         self.restraint = restraint
         self.memory: list[RecurrentState] | None = None  # what rows carry from batch to batch, if they do
 
@@ -173,6 +173,6 @@ class LossModule(nn.Module):
             return causal_with_carried_state(cast(RNN, self.model), batch, self.memory, self.smoothing, self.restraint)
         if self.training and any(self.restraint):
             return causal(cast(RNN, self.model), batch, self.smoothing, self.restraint)
-        if self.training and self.agreement:
-            return rdrop_pairs(cast(EncoderDecoder, self.model), batch, self.smoothing, self.agreement)
+        if self.training and self.rdrop_alpha:
+            return rdrop_pairs(cast(EncoderDecoder, self.model), batch, self.smoothing, self.rdrop_alpha)
         return self.objective(self.model, batch, self.smoothing if self.training else 0.0)

@@ -120,7 +120,7 @@ def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     }
     rest = [p for p in model.parameters() if p not in linear]
     parts = {p: m.parts if isinstance(m, Linear) else [m.out_features] for p, m in linear.items()}
-    rate = MATRIX_LR if config.matrix_lr is None else config.matrix_lr
+    rate = MATRIX_LR if config.muon_lr is None else config.muon_lr
     momentum = 0.95 if config.momentum is None else config.momentum
     matrices = Muon(parts, lr=rate, momentum=momentum, weight_decay=config.weight_decay)
     groups, betas = _by_decay(rest, 0.0), (config.beta1, config.beta2)

@@ -57,7 +57,9 @@ def check_resume(
     say: Callable[[str], None] = lambda line: None,
 ) -> ResumeReport:
     """Train in `folder`/undisturbed and `folder`/killed, and compare."""
-    train = recipe.train.replace(steps=steps, max_seconds=None, log_every=1, save_every=max(1, steps // 7), keep=0)
+    train = recipe.train.replace(
+        steps=steps, max_seconds=None, log_every=1, save_every=max(1, steps // 7), keep_checkpoints=0
+    )
     if ranks > 1 and train.parallel == "none":
         train = train.replace(parallel="ddp")
     file = folder / "recipe.toml"
@@ -68,7 +70,9 @@ def check_resume(
     _live(file, undisturbed, ranks, None, folder)
     made = _last_step(undisturbed)  # early stopping may have ended it before
     if recipe.tokenizer.path is None:  # one for both: making another would prove nothing, and WordPiece's ties differ
-        same = TokenizerConfig(path=str(undisturbed.checkpoint_dir(made).absolute()), dropout=recipe.tokenizer.dropout)
+        same = TokenizerConfig(
+            path=str(undisturbed.checkpoint_dir(made).absolute()), bpe_dropout=recipe.tokenizer.bpe_dropout
+        )
         write_text(file, recipe.replace(train=train, tokenizer=same).to_toml())
     targets = sorted(random.Random(seed).sample(range(1, made), min(kills, max(made - 1, 0))))
     for target in targets:

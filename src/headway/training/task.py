@@ -104,14 +104,14 @@ class Task:
         """The batches of a rank."""
         config = self.recipe.train
         order: BatchSampler | TokenBudgetBatchSampler
-        if config.max_tokens is not None:
+        if config.tokens_per_batch is not None:
             lengths = getattr(self.dataset, "lengths", None)
             if lengths is None:
                 raise ConfigError(
-                    f"train.max_tokens={config.max_tokens} is for examples of different lengths; the rows of a "
+                    f"train.tokens_per_batch={config.tokens_per_batch} is for examples of different lengths; the rows of a "
                     f"{self.objective} objective have one: set train.batch_size"
                 )
-            order = TokenBudgetBatchSampler(lengths, config.max_tokens, config.seed)
+            order = TokenBudgetBatchSampler(lengths, config.tokens_per_batch, config.seed)
         else:
             is_mix = isinstance(self.dataset, MixtureDataset)  # which shuffles for itself
             n, shuffle = len(self.dataset), not is_mix and not self.carries_state
@@ -176,8 +176,8 @@ def resolve_objective(recipe: Recipe) -> str:
             family = type(recipe.model).__struct_config__.tag
             raise ConfigError(f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}; off: 0")
     for name, value, off in (
-        ("train.agreement", recipe.train.agreement, 0),
-        ("tokenizer.dropout", recipe.tokenizer.dropout, 0),
+        ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
+        ("tokenizer.bpe_dropout", recipe.tokenizer.bpe_dropout, 0),
         ("eval.metric", recipe.eval.metric, "loss"),
     ):
         if value != off and found != "pairs":
@@ -289,21 +289,23 @@ def _require_validation_text(recipe: Recipe) -> None:
     if not isinstance(recipe.model, NGramConfig):
         family = type(recipe.model).__struct_config__.tag
         raise ConfigError(
-            f"data.valid={recipe.data.valid} holds nothing out, but a {family} learns until held-out text says it is "
-            f"enough: set data.valid=0.1, or data.valid_path"
+            f"data.valid_fraction={recipe.data.valid_fraction} holds nothing out, but a {family} learns until held-out text says it is "
+            f"enough: set data.valid_fraction=0.1, or data.valid_path"
         )
 
 
 def carries_state(recipe: Recipe) -> bool:
     """Whether rows of text go on where they ended a step before."""
-    wanted, is_recurrent = recipe.train.carry, isinstance(recipe.model, RNNConfig)
+    wanted, is_recurrent = recipe.train.carry_state, isinstance(recipe.model, RNNConfig)
     if wanted is True and not is_recurrent:
-        raise ConfigError("train.carry=true is for recurrent models: others have nothing to carry from step to step")
+        raise ConfigError(
+            "train.carry_state=true is for recurrent models: others have nothing to carry from step to step"
+        )
     found = is_recurrent if wanted == "auto" else wanted
-    alone = recipe.train.accumulate == 1 and recipe.train.parallel == "none" and len(recipe.data.mix) < 2
+    alone = recipe.train.grad_accum_steps == 1 and recipe.train.parallel == "none" and len(recipe.data.mix) < 2
     if wanted is True and not alone:
         raise ConfigError(
-            "train.carry=true goes with one process, train.accumulate=1 and one source: rows must stay who they are"
+            "train.carry_state=true goes with one process, train.grad_accum_steps=1 and one source: rows must stay who they are"
         )
     return found and alone
 
@@ -313,7 +315,7 @@ def _text_dataset(
 ) -> IndexedDataset[Any]:
     """Windows of the corpus, or of several in the proportions of their weights."""
     given = None if tokenizer.shares_boundary else tokenizer.bos_id  # rule 3 of tokenizers/base.py
-    context = recipe.train.window or _context(recipe)
+    context = recipe.train.seq_len or _context(recipe)
     if carries_state(recipe):
         (corpus, _), lanes = prepared[0], recipe.train.batch_size
         return CausalDataset(corpus.train, context, lanes=lanes, given=given)
@@ -343,12 +345,14 @@ def _from_records(
 ) -> Task:
     train, valid = (list(_records(recipe, part, RECORD_KINDS[objective])) for part in ("train", "valid"))
     if not valid:
-        raise DataError(f"{recipe.data.path}: nothing is held out; raise data.valid={recipe.data.valid}")
+        raise DataError(
+            f"{recipe.data.path}: nothing is held out; raise data.valid_fraction={recipe.data.valid_fraction}"
+        )
     if tokenizer is None:
         tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
     _say_tokenizer(recipe, tokenizer, say)
     say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
-    examples, names = _record_dataset(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.dropout)
+    examples, names = _record_dataset(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.bpe_dropout)
     if n := getattr(examples, "n_long", 0):
         say(f"left out    {n:,} of them, longer than model.context={_context(recipe)} tokens on a side")
     held_out = _record_validation(valid, objective, tokenizer, recipe, names)

@@ -111,22 +111,22 @@ class Trainer:
         self.task, self.model, self.run, self.world, self.device = task, model, run, world, device
         self.config, self.say, self.report = task.recipe.train, say, report
         config = self.config
-        check_loggers(config.track)
+        check_loggers(config.loggers)
         self.is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
         self.loader = task.loader(world)
-        self.rows, self.width = next(iter_step_batches(self.loader, 0, config.accumulate)).tensors()[0].shape[:2]
+        self.rows, self.width = next(iter_step_batches(self.loader, 0, config.grad_accum_steps)).tensors()[0].shape[:2]
         self._check_memory()
         if config.warmup_steps > config.steps:
             say(f"note        train.warmup_steps={config.warmup_steps} is longer than the run, so lr is never reached")
         self.peak, self.peak_from = device_peak(device, 2 if self.is_bfloat16 else 4)
         self.flops = flops_per_token(model.config, self.width)
 
-        restraint = (config.activity, config.slowness)
-        self.learner = LossModule(model, task.objective, config.label_smoothing, config.agreement, restraint)
+        restraint = (config.ar_alpha, config.tar_beta)
+        self.learner = LossModule(model, task.objective, config.label_smoothing, config.rdrop_alpha, restraint)
         is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
         if config.checkpoint_activations:
             checkpoint_blocks(model)
-        if config.residual == "bfloat16":
+        if config.residual_dtype == "bfloat16":
             self._narrow()
         if is_compiled:
             compile_model(model) if config.compile == "model" else compile_blocks(model)
@@ -167,7 +167,7 @@ class Trainer:
             self._log(event="resume", step=step, ranks=self.world.size)
         if self.world.is_main:
             table = msgspec.to_builtins(self.task.recipe)
-            self.trackers = [LOGGERS[name](self.run.path, table) for name in self.config.track]
+            self.trackers = [LOGGERS[name](self.run.path, table) for name in self.config.loggers]
         try:
             with stop_request() as stop:  # around scoring and saving too: nothing is lost to a late Ctrl-C
                 try:
@@ -206,7 +206,7 @@ class Trainer:
             )
 
     def _is_complete(self) -> bool:
-        is_averaged = not self.config.average or (self.run.path / AVERAGED / "config.json").is_file()
+        is_averaged = not self.config.average_checkpoints or (self.run.path / AVERAGED / "config.json").is_file()
         return (self._share() >= 1 or self._is_stale()) and bool(self.state.progress.score) and is_averaged
 
     def _finish(self, is_stopped: bool) -> Result:
@@ -214,7 +214,7 @@ class Trainer:
         if not is_stopped and not position.score:
             self._score()
         self.save()
-        if self.config.average and not is_stopped:
+        if self.config.average_checkpoints and not is_stopped:
             self._average()
         self._log_end("interrupted" if is_stopped else "end")
         return self._result(is_stopped)
@@ -229,7 +229,7 @@ class Trainer:
         """With the model as it is on disk: averaged, and whole where this rank has a share of it."""
         position, state = self.state.progress, self.state
         model: Model = self.model
-        is_averaged = self.config.average and not is_stopped
+        is_averaged = self.config.average_checkpoints and not is_stopped
         if self.world.parallel == "fsdp" or is_averaged:
             model = load(
                 self.run.path / AVERAGED if is_averaged else self.run.checkpoint_dir(position.step), device=self.device
@@ -263,8 +263,8 @@ class Trainer:
             )
         elif isinstance(error, torch.OutOfMemoryError):
             text = (
-                f"{self.device} is out of memory at {self.rows} x {self.width} tokens at a time: set train.accumulate="
-                f"{2 * config.accumulate}, which gives the same steps, or train.checkpoint_activations=true"
+                f"{self.device} is out of memory at {self.rows} x {self.width} tokens at a time: set train.grad_accum_steps="
+                f"{2 * config.grad_accum_steps}, which gives the same steps, or train.checkpoint_activations=true"
             )
         elif isinstance(error, OSError):
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -296,10 +296,10 @@ class Trainer:
         self.learner.train()
         self.started = time.monotonic() - position.seconds
         self.begun, self.first_share = time.monotonic(), self._share()
-        self.parts_done = int(self.first_share * self.task.recipe.eval.times)
+        self.parts_done = int(self.first_share * self.task.recipe.eval.num_evals)
         self.speed, self.smooth, self.lr = ThroughputMeter(position.n_tokens), math.nan, config.lr
         most = int(getattr(self.model.config, "context", 0)) if self.is_bucketed else None
-        made = iter_step_batches(self.loader, position.step, config.accumulate, bucketed=most)
+        made = iter_step_batches(self.loader, position.step, config.grad_accum_steps, bucketed=most)
         work = prefetch(made, device=self.device)
         is_stopped = False
         try:
@@ -389,9 +389,9 @@ class Trainer:
     def _is_time_to_score(self) -> bool:
         """By steps, or each time another part of the run is done."""
         evaluation, before = self.task.recipe.eval, self.parts_done
-        if evaluation.every:
-            return self.state.progress.step % evaluation.every == 0
-        self.parts_done = int(self._share() * evaluation.times)
+        if evaluation.every_steps:
+            return self.state.progress.step % evaluation.every_steps == 0
+        self.parts_done = int(self._share() * evaluation.num_evals)
         return self.parts_done > before
 
     def _is_stale(self) -> bool:
@@ -429,7 +429,7 @@ class Trainer:
         """Write a checkpoint, then let go of those that need not be kept."""
         step = self.state.progress.step
         self.state.save(self.run.checkpoint_dir(step))
-        keep, every = self.config.keep, self.config.save_every
+        keep, every = self.config.keep_checkpoints, self.config.save_every
         self.world.on_first_rank(lambda: self.run.prune(keep, self.state.progress.best_step, every))
         self.speed = ThroughputMeter(self.state.progress.n_tokens)
 
@@ -440,7 +440,7 @@ class Trainer:
         regular = [
             step for step in self.run.checkpoint_steps() if step == position.step or (every and step % every == 0)
         ]
-        last = [step for step in regular if 0 < step <= position.step][-self.config.average :]
+        last = [step for step in regular if 0 < step <= position.step][-self.config.average_checkpoints :]
         mean = mean_weights(read_weights(self.run.checkpoint_dir(step), self.model) for step in last)
         for name, parameter in self.model.named_parameters():
             copy_tensor(parameter.detach(), mean[name])
@@ -470,7 +470,7 @@ class Trainer:
     def _narrow(self) -> None:
         if not self.is_bfloat16 or not hasattr(self.model, "dropout"):
             raise ConfigError(
-                "train.residual='bfloat16' is for a gpt whose products are in bfloat16: set train.dtype=bfloat16 too"
+                "train.residual_dtype='bfloat16' is for a gpt whose products are in bfloat16: set train.dtype=bfloat16 too"
             )
         use_bfloat16_residual(self.model)
 
@@ -493,9 +493,11 @@ class Trainer:
         rest = need.total - need.activations - self.model.n_params * 4  # the weights are there already
         if rest + need.activations <= free:
             return
-        pieces = config.accumulate * math.ceil(need.activations / max(free - rest, 1))
-        if rest < free and pieces <= self.rows * config.accumulate:
-            way = f"set train.accumulate={pieces}, which gives the same steps, or train.checkpoint_activations=true"
+        pieces = config.grad_accum_steps * math.ceil(need.activations / max(free - rest, 1))
+        if rest < free and pieces <= self.rows * config.grad_accum_steps:
+            way = (
+                f"set train.grad_accum_steps={pieces}, which gives the same steps, or train.checkpoint_activations=true"
+            )
         else:
             way = "take a smaller model, or share it over several devices with train.parallel=fsdp"
         raise ConfigError(

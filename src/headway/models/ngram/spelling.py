@@ -38,7 +38,7 @@ def spelled(model: NGram) -> tuple[list[str], dict[str, str]]:
         elif not _WORD.fullmatch(name):
             raise InputError(
                 f"token {id}, {name!r}, is empty or has a blank in it, which this format cannot hold: words cut by "
-                f"tokenizer.words='blanks' have none"
+                f"tokenizer.pre_tokenizer='blanks' have none"
             )
     return names, renamed
 
