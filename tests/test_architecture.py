@@ -15,7 +15,7 @@ ALLOWED = {
     "files": {"errors"},
     "devices": {"errors"},
     "runs": {"errors", "files"},
-    "config": {"errors"},
+    "config": {"errors", "runs"},
     "nn": {"errors"},
     "tokenizers": {"errors", "files"},
     "sampling": {"errors"},

@@ -75,7 +75,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("tokenizer.kind=words", "tokenizer.kind='words' is not one of 'char', 'word'"),
         (
             "tokenizer.pre_tokenizer=none",
-            "tokenizer.pre_tokenizer='none' is not one of 'punctuation', 'spaces', 'blanks'",
+            "tokenizer.pre_tokenizer='none' is not one of 'punctuation', 'spaces', 'whitespace'",
         ),
         ("train.carry_state=maybe", "train.carry_state='maybe' is not one of "),
         ("train.steps.x=1", "'steps' is a value, not a table"),

@@ -22,6 +22,8 @@ from typing import Any
 from headway.errors import CheckpointError
 from headway.files import finite, locked, verify, write_text
 
+RECIPE_FILE, LOG_FILE = "recipe.toml", "log.jsonl"
+
 
 class Run:
     """The folder of one training run."""
@@ -31,11 +33,20 @@ class Run:
         self.folder = self.path / "checkpoints"
 
     @staticmethod
+    def exists(path: str | Path) -> bool:
+        """Whether a run was started in this folder."""
+        return (Path(path) / RECIPE_FILE).is_file()
+
+    @property
+    def recipe_file(self) -> Path:
+        return self.path / RECIPE_FILE
+
+    @staticmethod
     def check_free(path: str | Path) -> Path:
         """A folder that holds anything already is never written to."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = f"; to go on with it: headway train {path} --resume" if (path / "recipe.toml").is_file() else ""
+            hint = f"; to go on with it: headway train {path} --resume" if Run.exists(path) else ""
             raise CheckpointError(f"{path} is there already; choose another place with --out{hint}")
         return path
 
@@ -44,7 +55,7 @@ class Run:
         """Begin a run in a new folder."""
         path = cls.check_free(path)
         path.mkdir(parents=True, exist_ok=True)
-        write_text(path / "recipe.toml", recipe)
+        write_text(path / RECIPE_FILE, recipe)
         return cls(path)
 
     @contextmanager
@@ -60,7 +71,7 @@ class Run:
 
     @property
     def log_file(self) -> Path:
-        return self.path / "log.jsonl"
+        return self.path / LOG_FILE
 
     def log(self, **record: Any) -> None:
         with open(self.log_file, "a", encoding="utf-8") as file:
@@ -87,7 +98,7 @@ class Run:
         over = ("end", "interrupted")
         kept = [r for r in self.read_log() if r.get("step", 0) <= step and r.get("event") not in over]
         write_text(self.log_file, "".join(json.dumps(record) + "\n" for record in kept))
-        write_text(self.path / "recipe.toml", recipe)
+        write_text(self.recipe_file, recipe)
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
 

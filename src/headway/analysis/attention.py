@@ -76,7 +76,7 @@ def recording(modules: Sequence[SelfAttention | CrossAttention], heads: Sequence
 
 
 def record(
-    model: Model,
+    model: Any,
     ids: Sequence[int],
     *,
     source: Sequence[int] | None = None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from headway.analysis.plotting import pyplot
 from headway.errors import CheckpointError, InputError, suggest
+from headway.runs import Run
 
 X_AXES = {"step": "steps", "seconds": "seconds", "lr": "learning rate"}
 
@@ -24,7 +25,7 @@ class Curve:
 
 def read_log(run: str | Path) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl, whole ones; of a step that was done twice, the last."""
-    file = Path(run) / "log.jsonl"
+    file = Run(run).log_file
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

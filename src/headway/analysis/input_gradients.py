@@ -51,7 +51,7 @@ def gradient_reach(
 ) -> GradientReach:
     """Over so many places, spread over the text, each with `distance` tokens before it."""
     language_model(model)
-    limit = getattr(model.config, "context", None)
+    limit = model.config.context
     if limit is not None and distance > limit:
         raise InputError(f"distance={distance} is more than the context of {limit}: ask for at most {limit}")
     if len(ids) <= distance:

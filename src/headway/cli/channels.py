@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.runs import Run
+
 if TYPE_CHECKING:
     from headway.data.records import Pair
     from headway.generation.noisy_channel import NoisyChannelReranker
@@ -62,15 +64,16 @@ def make_channel(
     from headway.evaluation import metrics
     from headway.generation.noisy_channel import ChannelWeights, NoisyChannelReranker
     from headway.generation.translate import DEFAULT_BEAMS, tune_reranker
+    from headway.models.base import Seq2SeqLM
 
     chosen = ChannelWeights() if weights is None else ChannelWeights.parse(weights)
     if reverse_model is not None:
         _check_back(name, reverse_model)
     reverse = None if reverse_model is None else headway.load(reverse_model, device=device, dtype=dtype)
-    if reverse is not None and not getattr(reverse, "needs_source", False):
+    if reverse is not None and not isinstance(reverse, Seq2SeqLM):
         raise typer.BadParameter(f"{reverse_model} does not translate: that is for --lm", param_hint="--reverse-model")
     of_target = None if lm is None else headway.load(lm, device=device, dtype=dtype)
-    if getattr(of_target, "needs_source", False):
+    if isinstance(of_target, Seq2SeqLM):
         raise typer.BadParameter(
             f"{lm} translates, and is no language model: that is for --reverse-model", param_hint="--lm"
         )
@@ -90,21 +93,20 @@ def _pairs(name: str, tune: str) -> "list[Pair]":
     from headway.training.task import load_pairs
 
     if tune == "valid":
-        if not (Path(name) / "recipe.toml").is_file():
+        if not Run.exists(name):
             raise typer.BadParameter(f"{name} is no run that held pairs out: name some", param_hint="--tune")
         return load_pairs(load_recipe(Path(name)), "valid")
-    plan = load_recipe(Path(name)) if (Path(name) / "recipe.toml").is_file() else None
+    plan = load_recipe(Path(name)) if Run.exists(name) else None
     return list(open_pairs(tune, None if plan is None else plan.data.pairs))
 
 
 def sides(run: str) -> tuple[str, str] | None:
     """What a run reads and writes, by the endings of its files, where they say so."""
-    recipe = Path(run) / "recipe.toml"
-    if not recipe.is_file():
+    if not Run.exists(run):
         return None
     from headway.config import load_recipe
 
-    data = load_recipe(recipe).data
+    data = load_recipe(run).data
     found = re.search(r"\{([^{},]+),([^{},]+)\}", data.path)
     reads, writes = found.groups() if found else (Path(data.path).suffix[1:], Path(data.target_path or "").suffix[1:])
     return (reads, writes) if reads != writes and writes else None

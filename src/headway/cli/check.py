@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.options import Device, Dtype, Json, print_json
+from headway.runs import Run
 
 ModelArgument = Annotated[str, typer.Argument(help="A model directory, or a run such as runs/demo.")]
 Text = Annotated[
@@ -50,7 +51,6 @@ def resume(
     """
     from headway.cli.display import say
     from headway.config import load_recipe
-    from headway.runs import Run
     from headway.training.resume_check import check_resume
 
     overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
@@ -123,16 +123,16 @@ def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, 
     from headway.config import load_recipe
     from headway.data import read_split
     from headway.generation.source import decoder_start_id, encode_sources
-    from headway.models.base import EncoderDecoder
+    from headway.models.base import Seq2SeqLM
     from headway.training.task import load_pairs
 
     loaded: Any = headway.load(name, device=device, dtype=dtype)
     if loaded.tokenizer is None:
         raise typer.BadParameter(f"{name} has no tokenizer", param_hint="MODEL")
-    has_recipe = (Path(name) / "recipe.toml").is_file()
+    has_recipe = Run.exists(name)
     if text is None and not has_recipe:
         raise typer.BadParameter(f"{name} is no run with held-out text of its own: give a text", param_hint="TEXT")
-    if isinstance(loaded, EncoderDecoder):
+    if isinstance(loaded, Seq2SeqLM):
         text = load_pairs(load_recipe(Path(name)), "valid")[0].source if text is None else text
         (source,) = encode_sources(loaded, loaded.tokenizer, [text])
         if not source:
@@ -142,7 +142,7 @@ def _loaded(name: str, text: str | None, device: str, dtype: str) -> tuple[Any, 
     if text is None:
         text = next((d for d in read_split(load_recipe(Path(name)).data, "valid") if d.strip()), None)
         text = text or next(d for d in read_split(load_recipe(Path(name)).data, "train") if d.strip())
-    limit = getattr(loaded.config, "context", None) or N_TOKENS
+    limit = loaded.config.context or N_TOKENS
     return loaded, loaded.tokenizer.prompt(text)[: min(N_TOKENS, limit)], None
 
 

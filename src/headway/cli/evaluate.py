@@ -8,6 +8,7 @@ import typer
 from headway.cli.channels import LanguageModelOfTarget, Reverse, TuneOn, WeightsText, make_channel
 from headway.cli.options import Device, Dtype, Json, check_out, name_of_part, print_json
 from headway.cli.scores import FilesToScore, Translating, score_files, score_translator
+from headway.runs import Run
 
 if TYPE_CHECKING:
     from headway.config import Recipe
@@ -89,14 +90,14 @@ def evaluate(
     from headway.config import Recipe, load_recipe
     from headway.data import load_documents, read_split
     from headway.models import find_model
-    from headway.models.base import LanguageModel
+    from headway.models.base import LanguageModel, Seq2SeqLM
 
-    plan = load_recipe(Path(model)) if (Path(model) / "recipe.toml").is_file() else None
+    plan = load_recipe(Path(model)) if Run.exists(model) else None
     find_model(model)  # which says what is wrong with it
     if text is None and plan is None and not references:
         raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
     loaded = headway.load(model, device=device, dtype=dtype)
-    if getattr(loaded, "needs_source", False):
+    if isinstance(loaded, Seq2SeqLM):
         if context is not None:
             raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
         penalty = 1.0 if length_penalty is None else length_penalty
@@ -124,7 +125,7 @@ def evaluate(
     if files.given:
         raise typer.BadParameter(f"{model} does not translate: {files.given} is for those that do", param_hint="MODEL")
     _refuse({**beams, "--limit": limit, "--lowercase": lowercase or None}, "a model that does not translate")
-    is_plain = isinstance(loaded, LanguageModel) and not getattr(loaded, "needs_source", False)
+    is_plain = isinstance(loaded, LanguageModel) and not isinstance(loaded, Seq2SeqLM)
     if text is None and not is_plain:
         assert plan is not None
         _evaluate_task(loaded, model, plan, split, json)

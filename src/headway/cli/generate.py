@@ -197,7 +197,7 @@ def _check_together(given: dict[str, Any], searched: dict[str, Any]) -> None:
 
 
 def _note_length(loaded: Any, texts: list[str], max_new_tokens: int | None) -> None:
-    context = getattr(loaded.config, "context", None)
+    context = loaded.config.context
     longest = max(len(loaded.tokenizer.prompt(text)) for text in texts)
     if context is not None and longest + (max_new_tokens or 1) > context:
         print(

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headway.cli.options import Json, check_picture, print_json, say
+from headway.runs import Run
 
 app = typer.Typer(help="Pictures.", no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -151,6 +152,7 @@ def attention(
     import headway
     from headway.analysis.attention import as_text, draw, labels, record
     from headway.generation.source import decoder_start_id, encode_sources, require_translator
+    from headway.models.base import Seq2SeqLM
 
     check_picture(out)
     if target is not None and side == "encoder":
@@ -158,7 +160,7 @@ def attention(
     loaded: Any = headway.load(model)
     tokenizer = loaded.tokenizer
     layers, heads = (None if i is None else [i] for i in (layer, head))
-    if getattr(loaded, "needs_source", False):
+    if isinstance(loaded, Seq2SeqLM):
         require_translator(loaded)
         if target is None:
             target = headway.translate(loaded, text)[0].text
@@ -217,7 +219,7 @@ def sensitivity(
     check_picture(out)
     if text is not None:
         documents = load_documents(str(text))
-    elif (Path(models[0]) / "recipe.toml").is_file():
+    elif Run.exists(models[0]):
         documents = list(read_split(load_recipe(Path(models[0])).data, "valid"))
     else:
         raise typer.BadParameter(f"{models[0]} is no run with held-out text: name a file", param_hint="--text")

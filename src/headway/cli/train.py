@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.options import Device, Json, print_json, program
+from headway.runs import Run
 
 # model types that write text
 GENERATIVE = (
@@ -70,8 +71,8 @@ def train(
         return
     if recipe is None:
         raise typer.BadParameter("which recipe? `headway train --list` shows them", param_hint="RECIPE")
-    if resume and out is None and not (Path(recipe) / "recipe.toml").is_file():
-        inside = next((p for p in Path(recipe).parents if (p / "recipe.toml").is_file()), None)
+    if resume and out is None and not Run.exists(recipe):
+        inside = next((p for p in Path(recipe).parents if Run.exists(p)), None)
         hint = f"; did you mean {inside}?" if inside else "; name a run's folder, such as runs/mine"
         raise typer.BadParameter(f"{recipe} is no run to go on with{hint}", param_hint="RECIPE")
     for setting in (settings or []) if resume else ():

@@ -83,7 +83,7 @@ class SharedSettings:
             eval_table["context"] = self.window
         tokenizer = {"path": str((self.place / "tokenizer").absolute()), "dropout": self.plan.tokenizer.bpe_dropout}
         recipe = recipe_from_table({
-            "model": {"family": type(model).__struct_config__.tag, **_table(model), **settings["model"]},
+            "model": {"family": model.family, **_table(model), **settings["model"]},
             "tokenizer": tokenizer,
             "data": _table(self.plan.data),
             "train": {**train_table, **settings["train"]},

@@ -271,7 +271,7 @@ def _model_result(
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
     begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
     learned, steps = int(end["train_tokens"]), int(end["step"])
-    window = recipe.train.seq_len or int(getattr(recipe.model, "context", 0))
+    window = recipe.train.seq_len or recipe.model.context or 0
     per_token = begin.get("flops_per_token") or flops_per_token(model.config, window)
     points = []
     if not isinstance(entrant, Path):

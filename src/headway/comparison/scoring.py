@@ -74,7 +74,7 @@ class TextEvaluator:
 
     def sample(self, model: Model, prompt: str, n_tokens: int) -> str:
         assert model.tokenizer is not None
-        ids, context = model.tokenizer.encode(prompt), int(getattr(model.config, "context", 2**31))
+        ids, context = model.tokenizer.encode(prompt), model.config.context or 2**31
         if len(ids) > context // 2:  # leave room to write
             prompt = model.tokenizer.decode(ids[: context // 2])
         most = min(n_tokens, context - len(model.tokenizer.encode(prompt)) - 1)
@@ -117,7 +117,7 @@ class PairsEvaluator:
         assert model.tokenizer is not None
         sources, targets = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
         room = 10 + 2 * max(len(model.tokenizer.encode(target)) for target in targets)
-        most = min(room, int(getattr(model.config, "context", room + 1)) - 1)
+        most = min(room, (model.config.context or room + 1) - 1)
         found = translate(model, sources, num_beams=self.num_beams, max_new_tokens=most, batch_size=128, truncate=True)
         written = [" ".join(translation.text.split("\n")) for translation in found]
         n = self.n_ordinary

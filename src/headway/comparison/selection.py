@@ -41,7 +41,7 @@ def _candidate(name: str, timeline: Mapping[str, ModelTemplate]) -> Candidate:
     """A contestant by name, a run that was trained before, or a recipe."""
     if name in timeline:
         return timeline[name]
-    if (Path(name) / "recipe.toml").is_file() and Run(name).checkpoint_steps():
+    if Run.exists(name) and Run(name).checkpoint_steps():
         return Path(name)
     if name in TEXT or name in PAIRS:
         mine, this = ("pairs", "text") if timeline is TEXT else ("text", "pairs")

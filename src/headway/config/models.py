@@ -26,7 +26,23 @@ else:
     DerivedShare = float | None
 
 
-class StackConfig(Config, frozen=True, kw_only=True):
+class FamilyConfig(Config, frozen=True, kw_only=True):
+    """Base of the model configs. Families without a maximum sequence length have `context` None."""
+
+    @property
+    def family(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+    @property
+    def context(self) -> int | None:
+        return None
+
+    @property
+    def eos_id(self) -> int | None:
+        return None
+
+
+class StackConfig(FamilyConfig, frozen=True, kw_only=True):
     """What every Transformer stack has. The three families below give these their published defaults."""
 
     vocab_size: int
@@ -150,7 +166,7 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
         return msgspec.structs.replace(super().resolved(), **layers)
 
 
-class NGramConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="ngram"):
+class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="ngram"):
     """Counts of up to `order` tokens, smoothed."""
 
     vocab_size: int = 256
@@ -175,7 +191,7 @@ class NGramConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="ng
             )
 
 
-class NPLMConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="nplm"):
+class NPLMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="nplm"):
     """The neural probabilistic language model. Defaults: Bengio et al. 2003, Table 1, MLP9 (n = 5, h = 100, m = 30)."""
 
     vocab_size: int = 16_383
@@ -197,7 +213,7 @@ class NPLMConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="npl
 Cell = Literal["tanh", "relu", "lstm", "gru", "peephole"]
 
 
-class RNNConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="rnn"):
+class RNNConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="rnn"):
     """A recurrent language model. Default: one Elman layer, as Mikolov et al. 2010 have it."""
 
     vocab_size: int = 10_000
@@ -242,7 +258,7 @@ class LSTMConfig(RNNConfig, frozen=True, kw_only=True, tag_field="family", tag="
     dropout: float = 0.5
 
 
-class Seq2SeqConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="seq2seq"):
+class Seq2SeqConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="seq2seq"):
     """Two deep LSTMs. Defaults: Sutskever et al. 2014, §3.4, but for one vocabulary for both sides."""
 
     vocab_size: int = 80_000
@@ -264,7 +280,7 @@ class Seq2SeqConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="
         special_ids(self)
 
 
-class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="bahdanau"):
+class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bahdanau"):
     """Attention, the first. Defaults: RNNsearch (Bahdanau et al. 2015, appendix A.2), one vocabulary for both sides."""
 
     vocab_size: int = 30_000
@@ -300,7 +316,7 @@ class BahdanauConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=
         )
 
 
-class BiLSTMConfig(Config, frozen=True, kw_only=True, tag_field="family", tag="bilstm"):
+class BiLSTMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bilstm"):
     """A recurrent encoder that reads both ways. Defaults: Ma & Hovy 2016, Table 1, words alone."""
 
     vocab_size: int = 30_522

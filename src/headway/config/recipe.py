@@ -12,6 +12,7 @@ import tomli_w
 from headway.config.base import Config, at_least, build, notes
 from headway.config.models import FAMILIES, ModelConfig, model_config
 from headway.errors import ConfigError, suggest
+from headway.runs import Run
 
 KIND_SETTINGS = (
     "min_frequency",
@@ -241,7 +242,7 @@ class Recipe(Config, frozen=True, kw_only=True):
         for table in ("model", "tokenizer", "data", "train", "eval"):
             config = getattr(self, table)
             lines += ["", f"[{table}]"]
-            lines += [f"family = {_toml(config.__struct_config__.tag)}"] if table == "model" else []
+            lines += [f"family = {_toml(config.family)}"] if table == "model" else []
             meant = notes(type(config))
             for name in config.__struct_fields__:
                 value, note = getattr(config, name), f"  # {meant[name]}" if meant.get(name) else ""
@@ -296,8 +297,8 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 def find_recipe(path: str | Path) -> Path:
     """A TOML file, a run folder (its own recipe), or the name of a shipped recipe."""
     file, shipped = Path(path), RECIPES / f"{path}.toml"
-    if (file / "recipe.toml").is_file():
-        return file / "recipe.toml"
+    if Run.exists(file):
+        return Run(file).recipe_file
     if file.is_file():
         return file
     if shipped.is_file():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
-from headway.models.base import EncoderDecoder, Model, eval_mode, language_model
+from headway.models.base import Model, Seq2SeqLM, eval_mode, language_model
 
 PROMPT = 8  # tokens read at once before the rest comes one by one
 
@@ -57,7 +57,7 @@ def _rows(model: Model, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _source(model: Model, source: Sequence[int] | None, n: int = 1) -> dict[str, Any]:
-    if not isinstance(model, EncoderDecoder):
+    if not isinstance(model, Seq2SeqLM):
         language_model(model)
         return {}
     if source is None:

@@ -123,7 +123,7 @@ def evaluate(
         documents,
         model.tokenizer,
         vocab_size=model.config.vocab_size,
-        context=context or getattr(model.config, "context", None),
+        context=context or model.config.context,
         batch_size=batch_size,
     )
     with eval_mode(model):

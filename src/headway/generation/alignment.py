@@ -10,7 +10,7 @@ from headway.analysis.attention import record
 from headway.errors import InputError
 from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.models import Bahdanau, Transformer
-from headway.models.base import Model
+from headway.models.base import Model, Seq2SeqLM
 from headway.tokenizers import Tokenizer
 
 
@@ -24,7 +24,7 @@ class WordAlignment(NamedTuple):
 
 
 def align(
-    model: Model, source: str, target: str, *, layer: int | None = None, truncate: bool = False
+    model: Model | Seq2SeqLM, source: str, target: str, *, layer: int | None = None, truncate: bool = False
 ) -> list[WordAlignment]:
     """For each word of a translation, the word of the source that the decoder looked at most when it wrote it.
 
@@ -32,7 +32,7 @@ def align(
     (Garg et al. 2019, §4.1), summed over the pieces of a source word and averaged over those of a target word. With
     `truncate` a source longer than the context is cut as `translate` cuts it.
     """
-    model, tokenizer = require_translator(model)
+    _, tokenizer = require_translator(model)
     here, there = _words(tokenizer, source.strip()), _words(tokenizer, target.strip())
     if not here.words or not there.words:
         return []

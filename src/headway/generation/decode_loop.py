@@ -18,7 +18,7 @@ from headway.devices import varying_shapes
 from headway.errors import InputError
 from headway.generation.cuda_graph import DecodeGraph
 from headway.generation.reference import cache_capacity
-from headway.models.base import LanguageModel
+from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.nn.kv_cache import KVCache, State
 from headway.nn.linear import PackedWeights
 from headway.sampling import History, PerRowPipeline, Pipeline, SamplerState
@@ -34,7 +34,7 @@ class DecodeLoop:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | Seq2SeqLM,
         prompts: Sequence[Sequence[int]],
         pipe: Pipeline | PerRowPipeline,
         max_new_tokens: int,

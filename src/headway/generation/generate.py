@@ -18,7 +18,7 @@ from headway.generation.contrastive import contrastive_search
 from headway.generation.decode_loop import DecodeLoop
 from headway.generation.inputs import check_int
 from headway.generation.sampling_params import check_token_ids, eos_token_ids, make_pipeline
-from headway.models.base import LanguageModel, Model, eval_mode, language_model
+from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, language_model
 from headway.nn.kv_cache import State
 from headway.sampling import (
     PRESETS,
@@ -144,7 +144,7 @@ def _encode_prompts(
 class GenerationRequest:
     """What all rows of a call share."""
 
-    model: LanguageModel
+    model: LanguageModel | Seq2SeqLM
     tokenizer: Tokenizer
     pipe: Pipeline | PerRowPipeline
     ends: frozenset[int]
@@ -283,7 +283,7 @@ def max_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int 
     """How many tokens to make: as many as asked, or as fit."""
     if max_new_tokens is not None:
         check_int("max_new_tokens", max_new_tokens, 1)
-    context = getattr(model.config, "context", None)
+    context = model.config.context
     place = getattr(model, "positions", None)
     limit = None if place is None else place.limit  # positions that are formulas have none
     if limit is not None and longest + (max_new_tokens or 1) > limit:

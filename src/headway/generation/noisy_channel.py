@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from headway.errors import ConfigError, InputError, suggest
 from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
 from headway.models import NGram
-from headway.models.base import LanguageModel, Model, eval_mode, language_model
+from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, language_model
 from headway.nn.masks import padding
 
 
@@ -148,19 +148,19 @@ class NoisyChannelReranker:
 def pair_log_probs(model: Model, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
     """ln p(target | source) of each pair. An empty source explains nothing: −∞. What is longer than the model's context
     is cut."""
-    model, tokenizer = require_translator(model)
-    read = encode_sources(model, tokenizer, sources, truncate=True)
-    end = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
+    translator, tokenizer = require_translator(model)
+    read = encode_sources(translator, tokenizer, sources, truncate=True)
+    end = translator.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
     rows = [
-        [decoder_start_id(model), *ids, end][: model.config.context + 1]
+        [decoder_start_id(translator), *ids, end][: translator.config.context + 1]
         for ids in tokenizer.encode_batch([text.strip() for text in targets])
     ]
     found = [-torch.inf] * len(rows)
     order = sorted((i for i, ids in enumerate(read) if ids), key=lambda i: (len(read[i]), len(rows[i])))
-    with eval_mode(model), torch.inference_mode():
-        for some in _batches(order, rows, model.config.vocab_size):
-            state = start_from_sources(model, [read[i] for i in some], max(len(rows[i]) for i in some))
-            for i, value in zip(some, _log_probs(model, [rows[i] for i in some], state), strict=True):
+    with eval_mode(translator), torch.inference_mode():
+        for some in _batches(order, rows, translator.config.vocab_size):
+            state = start_from_sources(translator, [read[i] for i in some], max(len(rows[i]) for i in some))
+            for i, value in zip(some, _log_probs(translator, [rows[i] for i in some], state), strict=True):
                 found[i] = value
     return found
 
@@ -181,7 +181,7 @@ def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
     if isinstance(lm, NGram):
         each = (lm.log_probability(torch.tensor(row, dtype=torch.long))[1:].sum(dtype="float64") for row in rows)
         return [float(value) + (first if row else 0.0) for row, value in zip(rows, each, strict=True)]
-    limit = getattr(lm.config, "context", None) or max([1, *map(len, rows)])
+    limit = lm.config.context or max([1, *map(len, rows)])
     pieces = [(i, row[at : at + limit + 1]) for i, row in enumerate(rows) for at in range(0, len(row) - 1, limit)]
     found = [first if row else 0.0 for row in rows]
     parts = [piece for _, piece in pieces]
@@ -205,7 +205,7 @@ def _batches(order: Sequence[int], rows: Sequence[Sequence[int]], vocab_size: in
     return found
 
 
-def _log_probs(model: LanguageModel, rows: Sequence[Sequence[int]], state: object) -> list[float]:
+def _log_probs(model: LanguageModel | Seq2SeqLM, rows: Sequence[Sequence[int]], state: object) -> list[float]:
     """The sum of ln p of all tokens but the first of each row."""
     lengths = torch.tensor([max(len(row) - 1, 0) for row in rows])
     ids = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True).to(model.device)

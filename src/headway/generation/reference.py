@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from headway.models.base import LanguageModel
+from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.nn.kv_cache import State
 from headway.sampling import PerRowPipeline, Pipeline
 
@@ -57,7 +57,7 @@ def pipeline_chooser(
     return choose
 
 
-def cache_capacity(model: LanguageModel, n_tokens: int) -> int | None:
+def cache_capacity(model: LanguageModel | Seq2SeqLM, n_tokens: int) -> int | None:
     """The capacity of a cache for so many tokens; past the context, where positions allow it, it grows as it fills."""
-    context = getattr(model.config, "context", None)
+    context = model.config.context
     return n_tokens if context is None or n_tokens <= context else None

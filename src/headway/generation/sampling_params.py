@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.errors import ConfigError
 from headway.generation.inputs import token_id_set
-from headway.models.base import LanguageModel
+from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.sampling import FLAT, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.parameters import flat_name, to_python
 from headway.tokenizers import Tokenizer
@@ -118,7 +118,7 @@ def check_token_ids(tokenizer: Tokenizer, ids: Iterable[int]) -> frozenset[int]:
     return found
 
 
-def eos_token_ids(model: LanguageModel) -> frozenset[int]:
+def eos_token_ids(model: LanguageModel | Seq2SeqLM) -> frozenset[int]:
     """The tokens that end a text of this model."""
     tokenizer = None if model.tokenizer is None else model.tokenizer.eos_id
     return frozenset(id for id in (model.config.eos_id, tokenizer) if id is not None)

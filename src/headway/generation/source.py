@@ -7,13 +7,13 @@ import torch
 
 from headway.devices import varying_shapes
 from headway.errors import InputError
-from headway.models.base import EncoderDecoder, Model
+from headway.models.base import Seq2SeqLM
 from headway.tokenizers import Tokenizer
 
 
-def require_translator(model: Model) -> tuple[EncoderDecoder, Tokenizer]:
+def require_translator(model: object) -> tuple[Seq2SeqLM, Tokenizer]:
     """The model if it translates, and its tokenizer."""
-    if not isinstance(model, EncoderDecoder):
+    if not isinstance(model, Seq2SeqLM):
         raise InputError(
             f"a {type(model).__name__} has no source to translate from; a transformer has: headway train multi30k-en-de"
         )
@@ -23,7 +23,7 @@ def require_translator(model: Model) -> tuple[EncoderDecoder, Tokenizer]:
 
 
 def encode_sources(
-    model: EncoderDecoder, tokenizer: Tokenizer, texts: Sequence[str], *, truncate: bool = False
+    model: Seq2SeqLM, tokenizer: Tokenizer, texts: Sequence[str], *, truncate: bool = False
 ) -> list[list[int]]:
     """Each text as the encoder reads it: its tokens and the end; [] for one that is empty. Too long ones are cut at
     their end with `truncate`."""
@@ -42,14 +42,14 @@ def encode_sources(
     return found
 
 
-def truncated_sources(model: Model, texts: Sequence[str]) -> list[int]:
+def truncated_sources(model: object, texts: Sequence[str]) -> list[int]:
     """Which texts are longer than the model reads, and would be cut."""
     model, tokenizer = require_translator(model)
     ids = tokenizer.encode_batch([text.strip() for text in texts])
     return [row for row, own in enumerate(ids) if len(own) >= model.config.context]
 
 
-def start_from_sources(model: EncoderDecoder, sources: Sequence[Sequence[int]], capacity: int) -> Any:
+def start_from_sources(model: Seq2SeqLM, sources: Sequence[Sequence[int]], capacity: int) -> Any:
     """The state of a model that has read these sources."""
     lengths = torch.tensor([len(source) for source in sources])
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(source) for source in sources], batch_first=True)
@@ -59,7 +59,7 @@ def start_from_sources(model: EncoderDecoder, sources: Sequence[Sequence[int]], 
         return model.start(source=ids.to(model.device), source_mask=mask, capacity=capacity)
 
 
-def decoder_start_id(model: EncoderDecoder) -> int:
+def decoder_start_id(model: Seq2SeqLM) -> int:
     """The token a target begins with."""
     begin = model.config.bos_id
     if begin is None and model.tokenizer is not None:

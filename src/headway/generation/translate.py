@@ -20,7 +20,7 @@ from headway.generation.noisy_channel import ChannelScores, ChannelWeights, Nois
 from headway.generation.sampling_params import eos_token_ids, make_pipeline
 from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
 from headway.models import Transformer
-from headway.models.base import EncoderDecoder, Model, eval_mode
+from headway.models.base import Model, Seq2SeqLM, eval_mode
 from headway.nn.linear import PackedWeights
 from headway.sampling import FLAT, PRESETS, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.samplers import BoundSampler
@@ -45,7 +45,7 @@ class Translation(NamedTuple):
 EMPTY = Translation("", None, None, [], True, [])  # of an empty source
 
 
-def translate(model: Model, texts: str | Sequence[str], **options: Any) -> list[Translation]:
+def translate(model: Model | Seq2SeqLM, texts: str | Sequence[str], **options: Any) -> list[Translation]:
     """The translation of each text, in their order; `translations` lists the options.
 
     headway.translate(model, ["Two dogs play."])[0].text
@@ -57,7 +57,7 @@ def translate(model: Model, texts: str | Sequence[str], **options: Any) -> list[
 
 
 def translations(
-    model: Model,
+    model: Model | Seq2SeqLM,
     texts: Sequence[str],
     *,
     num_beams: int | None = None,
@@ -85,12 +85,12 @@ def translations(
     (noisy_channel.py), and scores are then its. `note` gets the samplers, which may have something to say (`.notes`,
     `.warnings`).
     """
-    model, tokenizer = require_translator(model)
+    translator, tokenizer = require_translator(model)
     check_int("batch_size", batch_size, 1)
     check_int("n_best", n_best, 1)
-    sources = encode_sources(model, tokenizer, texts, truncate=truncate)
-    longest = _longest(model, max_new_tokens)
-    ends = eos_token_ids(model)
+    sources = encode_sources(translator, tokenizer, texts, truncate=truncate)
+    longest = _longest(translator, max_new_tokens)
+    ends = eos_token_ids(translator)
     least = settings.get("min_new_tokens")
     if isinstance(least, int) and least > longest:
         raise ConfigError(f"min_new_tokens={least} is more than the {longest} tokens a translation may have")
@@ -129,14 +129,14 @@ def translations(
 
     def by_beams(rows: list[int]) -> list[list[Translation]]:
         found = beam_search(
-            model,
-            [[decoder_start_id(model)] for _ in rows],
+            translator,
+            [[decoder_start_id(translator)] for _ in rows],
             num_beams=beams,
             max_new_tokens=longest,
             eos_ids=sorted(ends),
             n_best=n_best if reranker is None else beams,
             pipeline=pipe.select(rows),
-            state=start_from_sources(model, [sources[row] for row in rows], longest + 1),
+            state=start_from_sources(translator, [sources[row] for row in rows], longest + 1),
             vocab_size=tokenizer.vocab_size,
             **of_beams,
         )
@@ -148,11 +148,13 @@ def translations(
 
     def by_chance(rows: list[int]) -> list[list[Translation]]:
         several = [row for row in rows for _ in range(n_best)]
-        request = GenerationRequest(model, tokenizer, pipe, ends, [], include_stop=False, logprobs=0, explain=False)
+        request = GenerationRequest(
+            translator, tokenizer, pipe, ends, [], include_stop=False, logprobs=0, explain=False
+        )
         seeds = [base + row * n_best + j for row in rows for j in range(n_best)]
-        state = start_from_sources(model, [sources[row] for row in rows], longest + 1)
+        state = start_from_sources(translator, [sources[row] for row in rows], longest + 1)
         state = state.reorder([i for i in range(len(rows)) for _ in range(n_best)])
-        prompts = [[decoder_start_id(model)] for _ in several]
+        prompts = [[decoder_start_id(translator)] for _ in several]
         written: list[list[Token]] = [[] for _ in several]
         for token in stream_tokens(request, pipe.select(several), prompts, [longest] * len(several), seeds, state):
             written[token.row].append(token)
@@ -160,11 +162,11 @@ def translations(
         by_row = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
         return [sorted(some, key=lambda t: -(t.log_prob or 0.0)) for some in by_row]
 
-    return _in_batches(model, sources, batch_size, by_chance if _draws(settings, num_beams) else by_beams)
+    return _in_batches(translator, sources, batch_size, by_chance if _draws(settings, num_beams) else by_beams)
 
 
 def _in_batches(
-    model: EncoderDecoder,
+    model: Seq2SeqLM,
     sources: list[list[int]],
     batch_size: int,
     work: Callable[[list[int]], list[list[Translation]]],
@@ -179,7 +181,7 @@ def _in_batches(
         yield from ((row, best._replace(others=others)) for row, (best, *others) in zip(rows, found, strict=True))
 
 
-def _longest(model: EncoderDecoder, asked: int | None) -> int:
+def _longest(model: Seq2SeqLM, asked: int | None) -> int:
     """How many tokens a translation may have, its end included."""
     limit = model.decoder.positions.limit if isinstance(model, Transformer) else None
     if asked is not None:
@@ -232,7 +234,7 @@ class TunedWeights(NamedTuple):
 
 
 def tune_reranker(
-    model: Model,
+    model: Model | Seq2SeqLM,
     reranker: NoisyChannelReranker,
     pairs: Sequence[Pair],
     metric: Callable[[list[str], list[str]], float],

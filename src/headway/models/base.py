@@ -47,6 +47,37 @@ class LanguageModel(Protocol):
     ) -> tuple[Tensor, Any]: ...
 
 
+@runtime_checkable
+class Seq2SeqLM(Protocol):
+    """A language model conditioned on a source: `start(source=…)` and `model(ids, source=…)`. What sets it apart from a
+    `LanguageModel` is `encode`."""
+
+    config: Any
+    tokenizer: "Tokenizer | None"
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(
+        self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor: ...
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Any: ...
+
+    def start(
+        self,
+        batch_size: int | None = None,
+        capacity: int | None = None,
+        *,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> Any: ...
+
+    def step(
+        self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False
+    ) -> tuple[Tensor, Any]: ...
+
+
 class Model(nn.Module):
     """What all families share: a config, a tokenizer that may be absent, and a directory on disk."""
 
@@ -120,8 +151,6 @@ class AutoregressiveLM(Model):
 class EncoderDecoder(AutoregressiveLM):
     """One that writes from a source."""
 
-    needs_source = True
-
     def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
@@ -148,7 +177,7 @@ class EncoderDecoder(AutoregressiveLM):
 
 def language_model(model: object) -> LanguageModel:
     """The model itself, if it predicts the next token."""
-    if not isinstance(model, LanguageModel) or getattr(model, "needs_source", False):
+    if not isinstance(model, LanguageModel) or isinstance(model, Seq2SeqLM):
         raise InputError(
             f"a {type(model).__name__} does not predict the next token from those before it alone, so it neither "
             f"writes nor scores plain text; a gpt or an ngram does"

@@ -44,9 +44,8 @@ def create(
     53561088
     """
     config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
-    family = type(config).__struct_config__.tag
     with torch.device("meta"):  # nothing is allocated or filled twice
-        model = MODELS[str(family)](config)
+        model = MODELS[config.family](config)
     model.to(parse_dtype(dtype))
     if str(device) != "meta":
         model.to_empty(device=parse_device(device))

@@ -62,7 +62,7 @@ def check_resume(
     )
     if ranks > 1 and train.parallel == "none":
         train = train.replace(parallel="ddp")
-    file = folder / "recipe.toml"
+    file = Run(folder).recipe_file
     write_text(file, recipe.replace(train=train).to_toml())
     report = ResumeReport(steps, ranks)
     undisturbed, killed = Run(folder / "undisturbed"), Run(folder / "killed")

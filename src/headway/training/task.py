@@ -160,7 +160,7 @@ def resolve_objective(recipe: Recipe) -> str:
     possible = OBJECTIVES_BY_FAMILY[type(recipe.model)]
     wanted = recipe.train.objective
     if wanted not in ("auto", *possible):
-        family = type(recipe.model).__struct_config__.tag
+        family = recipe.model.family
         fits = ", ".join(str(f.__struct_config__.tag) for f, names in OBJECTIVES_BY_FAMILY.items() if wanted in names)
         raise ConfigError(
             f"train.objective={wanted!r} is not for a {family}, which learns {' or '.join(possible)}; "
@@ -173,7 +173,7 @@ def resolve_objective(recipe: Recipe) -> str:
         raise ConfigError(f"eval.metric={recipe.eval.metric!r} asks a model to write, which a sharded one cannot: loss")
     for name in ("activity", "slowness"):
         if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
-            family = type(recipe.model).__struct_config__.tag
+            family = recipe.model.family
             raise ConfigError(f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}; off: 0")
     for name, value, off in (
         ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
@@ -260,7 +260,7 @@ def _from_text(
             documents,
             tokenizer,
             vocab_size=tokenizer.vocab_size,
-            context=recipe.eval.context or getattr(recipe.model, "context", None),
+            context=recipe.eval.context or recipe.model.context,
             batch_size=recipe.eval.batch_size,
         )
     else:
@@ -287,7 +287,7 @@ def _from_text(
 
 def _require_validation_text(recipe: Recipe) -> None:
     if not isinstance(recipe.model, NGramConfig):
-        family = type(recipe.model).__struct_config__.tag
+        family = recipe.model.family
         raise ConfigError(
             f"data.valid_fraction={recipe.data.valid_fraction} holds nothing out, but a {family} learns until held-out text says it is "
             f"enough: set data.valid_fraction=0.1, or data.valid_path"
@@ -411,7 +411,7 @@ def load_pairs(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
 
 
 def _context(recipe: Recipe) -> int:
-    return int(getattr(recipe.model, "context", None) or 64)
+    return int(recipe.model.context or 64)
 
 
 def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:

@@ -93,8 +93,8 @@ def _train(
 def default_run_dir(name: str, again: bool) -> Path:
     """A new folder `runs/NAME`, or to go on `again` the one made last."""
     free = free_name(Path("runs") / name)
-    made = [path for path in free.parent.glob(f"{name}*") if (path / "recipe.toml").is_file()] if again else []
-    return max(made, key=lambda path: (path / "recipe.toml").stat().st_mtime, default=free)
+    made = [path for path in free.parent.glob(f"{name}*") if Run.exists(path)] if again else []
+    return max(made, key=lambda path: Run(path).recipe_file.stat().st_mtime, default=free)
 
 
 def _create_run(run: Run, task: Task, held: ExitStack) -> None:
@@ -104,7 +104,7 @@ def _create_run(run: Run, task: Task, held: ExitStack) -> None:
 
 def _find_checkpoint(run: Run, world: DistContext, held: ExitStack, say: OnMessage) -> int | None:
     """The step of the checkpoint to go on from; −1 if the run ended before it had one, None if it has not begun."""
-    if world.broadcast("begun" if (run.path / "recipe.toml").is_file() else "new") == "new":
+    if world.broadcast("begun" if Run.exists(run.path) else "new") == "new":
         return None
 
     def find() -> str:

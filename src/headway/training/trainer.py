@@ -298,7 +298,7 @@ class Trainer:
         self.begun, self.first_share = time.monotonic(), self._share()
         self.parts_done = int(self.first_share * self.task.recipe.eval.num_evals)
         self.speed, self.smooth, self.lr = ThroughputMeter(position.n_tokens), math.nan, config.lr
-        most = int(getattr(self.model.config, "context", 0)) if self.is_bucketed else None
+        most = self.model.config.context if self.is_bucketed else None
         made = iter_step_batches(self.loader, position.step, config.grad_accum_steps, bucketed=most)
         work = prefetch(made, device=self.device)
         is_stopped = False
