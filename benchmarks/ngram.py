@@ -37,7 +37,7 @@ def best(work, rounds: int) -> tuple[float, object]:
 
 
 def counted(lines: list[str], order: int) -> tuple[headway.models.NGram, np.ndarray, float]:
-    tokenizer = headway.tokenizers.train("word", lines, words="blanks")
+    tokenizer = headway.tokenizers.train("word", lines, pre_tokenizer="whitespace")
     ids = np.concatenate(tokenizer.framed_arrays(lines))
     model = headway.create(
         "ngram", vocab_size=tokenizer.vocab_size, order=order, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id

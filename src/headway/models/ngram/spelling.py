@@ -11,7 +11,7 @@ from headway.tokenizers.special_tokens import SENTENCE
 from headway.tokenizers.word import sentence_words
 
 UNKNOWN, BEGIN, END = SENTENCE
-_WORD = re.compile(WORDS["blanks"])
+_WORD = re.compile(WORDS["whitespace"])
 
 
 def spelled(model: NGram) -> tuple[list[str], dict[str, str]]:
@@ -38,7 +38,7 @@ def spelled(model: NGram) -> tuple[list[str], dict[str, str]]:
         elif not _WORD.fullmatch(name):
             raise InputError(
                 f"token {id}, {name!r}, is empty or has a blank in it, which this format cannot hold: words cut by "
-                f"tokenizer.pre_tokenizer='blanks' have none"
+                f"tokenizer.pre_tokenizer='whitespace' have none"
             )
     return names, renamed
 
