@@ -9,7 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headway
-from headway.config import RECIPES, GPTConfig, Recipe, find_recipe, load_recipe, model_config, recipe_from_table
+from headway.config import (
+    RECIPES,
+    BahdanauConfig,
+    DataConfig,
+    EvalConfig,
+    GPTConfig,
+    NPLMConfig,
+    Recipe,
+    RNNConfig,
+    Seq2SeqConfig,
+    TokenizerConfig,
+    TrainConfig,
+    build,
+    find_recipe,
+    load_recipe,
+    model_config,
+    recipe_from_table,
+)
+from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
 
 
@@ -67,7 +85,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("trian.steps=3", "no setting 'trian'. Did you mean 'train'"),
         ("model.n_head=3", "no setting 'model.n_head'. Did you mean 'model.n_heads'"),
         ("train.steps=many", "train.steps='many': expected int, got str"),
-        ("train.steps=0", "steps=0 must be at least 1"),
+        ("train.steps=0", "train.steps=0 must be at least 1"),
         ("train.steps", "is not of the form table.key=value"),
         ("train.dtype=half", "train.dtype='half' is not one of 'auto', 'float32', 'bfloat16'"),
         ("data.valid_fraction=2", "data.valid_fraction=2"),
@@ -86,8 +104,11 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("model.name=", "no model family or preset named ''"),
         ("model.family=nope", "no model family 'nope'"),
         ("train.steps=5\ntrain.lr=3", "train.steps="),
-        ("train.seed=4294967296", "must be below 2147483648"),
-        ("train.lr=inf", "train.lr=inf must be a number from 0 upwards"),
+        ("train.seed=4294967296", "train.seed=4294967296 must be at least 0 and below 2147483648"),
+        ("train.lr=inf", "train.lr=inf must be a finite number"),
+        ("train.rdrop_alpha=-1", "train.rdrop_alpha=-1 must be at least 0"),
+        ("train.agreement=5", "no setting 'train.agreement': its name is 'train.rdrop_alpha' now"),
+        ("model.locked=true", "no setting 'model.locked'"),
         ("model=gpt2", "model='gpt2' is not a table; write model.name='gpt2'"),
     ],
 )
@@ -114,6 +135,33 @@ def test_another_model_leaves_the_recipes_own_settings_behind():
     assert load_recipe("demo", ["model.name=gpt2"]).model == headway.PRESETS["gpt2"]
     assert load_recipe("demo", ["model.n_layers=2", "model.name=gpt2"]).model.n_layers == 2
     assert load_recipe("demo", ["model.name=ngram", "model.order=5"]).model.order == 5
+
+
+def test_every_old_setting_name_is_answered_with_the_new_one():
+    tables = {"train": TrainConfig, "eval": EvalConfig, "data": DataConfig, "tokenizer": TokenizerConfig}
+    for old, new in RENAMED.items():
+        table, _, name = old.partition(".")
+        kinds = [tables[table]] if table in tables else [RNNConfig, Seq2SeqConfig, BahdanauConfig]
+        kind = next(kind for kind in kinds if new in kind.__struct_fields__)
+        with pytest.raises(ConfigError, match=f"no setting '{old}': its name is '{table}.{new}' now"):
+            build(kind, {name: 1}, where=table)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TrainConfig(steps=0), "steps=0 must be at least 1"),
+        (lambda: TrainConfig(steps=1.5), "steps=1.5 is not a whole number"),
+        (lambda: TrainConfig(lr=float("nan")), "lr=nan must be at least 0"),
+        (lambda: GPTConfig(dropout=1.0), "dropout=1.0 must be at least 0 and below 1"),
+        (lambda: GPTConfig(norm="batch"), "norm='batch' is not one of 'layer', 'rms'"),
+        (lambda: GPTConfig(eos_id=60_000), "eos_id=60000 is outside the vocabulary of 50257"),
+        (lambda: NPLMConfig(order=1), "order=1 must be at least 2"),
+    ],
+)
+def test_configs_made_in_python_are_checked_too(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
 
 
 def test_a_recipe_without_a_model_gets_one_that_a_laptop_can_train(tmp_path):
@@ -147,7 +195,7 @@ def test_every_setting_is_shown_with_its_meaning_and_read_back(name):
         assert getattr(again, table) == getattr(recipe, table)
         for field in getattr(recipe, table).__struct_fields__:
             assert re.search(rf"^(# )?{field} =", text, re.MULTILINE), field
-    assert "# rows a step learns from, over all ranks and pieces" in text
+    assert "# sequences per step, over all ranks and micro-batches" in text
 
 
 def test_a_number_may_name_a_column():

@@ -1,19 +1,44 @@
-"""What every config is: frozen, strict, and made by `build`, whose errors name the key, the rule and the way out."""
+"""The base of all configs: frozen, strict, and documented by their own fields.
 
-import inspect
+A field states its type, its range and what it means in one place:
+
+    steps: Annotated[PositiveInt, about("optimizer steps")] = 1000
+
+`build` makes a config from plain values (TOML, flags), where msgspec checks types and ranges; a config made in Python
+checks its ranges itself. Either way the error names the key, the rule and the nearest key that exists.
+"""
+
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError, suggest
 
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
+NonNegativeFloat = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(ge=0, lt=1)]  # probabilities, decay rates and parts of a whole
+
+
+def about(description: str) -> Meta:
+    """What a field means: shown by `headway train RECIPE --print-config`."""
+    return Meta(description=description)
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all configs: frozen and strict."""
+
+    def __post_init__(self) -> None:
+        for name, hint in _field_types(type(self)).items():
+            _check_range(name, getattr(self, name), hint)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like the original."""
@@ -24,89 +49,135 @@ C = TypeVar("C", bound=Config)
 
 
 def build(kind: type[C], table: Mapping[str, Any], where: str = "") -> C:
-    """A config from plain values, with errors that name the key, the rule and the nearest key that exists."""
+    """A config from plain values. `where` is the table it stands in, for error messages."""
     try:
         return msgspec.convert(dict(table), kind)
     except msgspec.ValidationError as error:
         raise ConfigError(_explain(str(error), kind, table, where)) from None
 
 
-def _explain(message: str, kind: Any, table: Any, where: str) -> str:
-    """Say in our words what msgspec says in its own: "Expected `int`, got `str` - at `$.train.steps`"."""
-    text, _, location = message.partition(" - at `")
-    inner = [part for part in location.rstrip("`").removeprefix("$").split(".") if part]
-    path = ".".join(filter(None, [where, *inner]))
-    if not text.startswith(("Object contains", "Expected", "Invalid")):
-        # A rule of our own, from a __post_init__, which knows the field but not where it is.
-        return f"{path}.{text}" if path and re.match(r"\w+=", text) else text
-    for part in inner:  # walk to the value that is wrong and the type it should have had
-        part, _, index = part.partition("[")
-        hint = get_type_hints(kind).get(part)
-        table = table.get(part) if isinstance(table, Mapping) else None
-        if index and get_origin(hint) is list and isinstance(table, list):
-            hint, table = get_args(hint)[0], table[int(index.rstrip("]"))]
-        if families := {k.__struct_config__.tag: k for k in get_args(hint) if hasattr(k, "__struct_config__")}:
-            if not isinstance(table, Mapping) or table.get("family") not in families:
-                return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
-            hint = families[table["family"]]
-        kind = hint
-    if unknown := re.search(r"unknown field `(.*)`", text):
-        names = list(kind.__struct_fields__)
-        key = ".".join(filter(None, [path, unknown[1]]))
-        if new := _new_name(unknown[1], names):
-            return f"no setting {key!r}: its name is {'.'.join(filter(None, [path, new]))!r} now"
-        near = suggest(unknown[1], names)  # "Did you mean 'steps'?", to be found at "train.steps"
-        near = near.replace("'", f"'{path}.", 1) if near and path else near
-        return f"no setting {key!r}." + (near or f" There are: {', '.join(names)}")
-    if names := _choices(kind):
-        known = [name for name in names if isinstance(name, str)]
-        listed = ", ".join(str(name).lower() if isinstance(name, bool) else repr(name) for name in names)
-        return f"{path}={table!r} is not one of {listed}." + suggest(str(table), known)
-    return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+def descriptions(kind: type[Config]) -> dict[str, str]:
+    """Field → what it means."""
+    texts = {name: [meta.description for meta in _metas(hint)] for name, hint in _field_types(kind).items()}
+    return {name: next(filter(None, found)) for name, found in texts.items() if any(found)}
 
 
-def _new_name(old: str, names: list[str]) -> str | None:
-    """What a setting is called now, if it was renamed and this config has it."""
-    return next((new for key, new in RENAMED.items() if key.partition(".")[2] == old and new in names), None)
+# ── ranges ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def _field_types(kind: type[Config]) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name] for name in kind.__struct_fields__}
+
+
+def _metas(hint: Any) -> Iterator[Meta]:
+    """Every `Meta` of a type, also of the members of a union."""
+    if get_origin(hint) is Annotated:
+        inner, *metas = get_args(hint)
+        yield from (meta for meta in metas if isinstance(meta, Meta))
+        yield from _metas(inner)
+    elif get_origin(hint) in (Union, UnionType):
+        for member in get_args(hint):
+            yield from _metas(member)
+
+
+def _plain(hint: Any) -> Any:
+    """The type without annotations: `Annotated[int, …] | None` → `int | None`."""
+    if get_origin(hint) is Annotated:
+        return _plain(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return Union[tuple(_plain(member) for member in get_args(hint))]  # noqa: UP007 (made at run time)
+    return hint
+
+
+def _check_range(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value outside the range or choices of its type. msgspec checks only what it converts."""
+    if value is None:
+        return
+    plain = _plain(hint)
+    if (choices := _choices(plain)) and value not in choices:
+        raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+    metas = [meta for meta in _metas(hint) if not {meta.ge, meta.gt, meta.le, meta.lt} <= {None}]
+    if not metas:
+        return
+    members = get_args(plain) or (plain,)
+    if int in members and (not isinstance(value, int) or isinstance(value, bool)):
+        raise ConfigError(f"{name}={value!r} is not a whole number")
+    if not isinstance(value, int | float):
+        raise ConfigError(f"{name}={value!r} is not a number")
+    for meta in metas:
+        is_inside = (
+            (meta.ge is None or value >= meta.ge)
+            and (meta.gt is None or value > meta.gt)
+            and (meta.le is None or value <= meta.le)
+            and (meta.lt is None or value < meta.lt)
+        )
+        if not is_inside:
+            raise ConfigError(f"{name}={value} {_rule(meta)}")
+        if not math.isfinite(value):
+            raise ConfigError(f"{name}={value} must be a finite number")
+
+
+def _rule(meta: Meta) -> str:
+    """A range in words: "must be at least 0 and below 1"."""
+    bounds = {"at least": meta.ge, "above": meta.gt, "at most": meta.le, "below": meta.lt}
+    return "must be " + " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
 
 
 def _choices(kind: Any) -> list[Any]:
-    """The values of a type that has a few; none of others."""
+    """The values of a type that has a few, such as a `Literal`; an empty list for other types."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     if get_origin(kind) not in (Union, UnionType):
         return [True, False] if kind is bool else []
-    found = [_choices(member) for member in get_args(kind) if member is not NoneType]
-    return [value for some in found for value in some] if all(found) else []
+    members = [_choices(member) for member in get_args(kind) if member is not NoneType]
+    return [value for values in members for value in values] if all(members) else []
 
 
-def notes(kind: type[Config]) -> dict[str, str]:
-    """What the comments beside the fields say: the one place where settings are explained."""
-    found: dict[str, str] = {}
-    for base in reversed([b for b in kind.__mro__ if issubclass(b, Config)]):
-        found |= dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(base), re.MULTILINE))
-    return found
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def at_least(config: Config, name: str, least: int) -> None:
-    value = getattr(config, name)
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{name}={value!r} is not a whole number")
-    if value < least:
-        raise ConfigError(f"{name}={value} must be at least {least}")
+def _explain(message: str, kind: Any, table: Any, where: str) -> str:
+    """Rewrite msgspec's message ("Expected `int`, got `str` - at `$.train.steps`") with the key, value and rule."""
+    text, _, location = message.partition(" - at `")
+    keys = [key for key in location.rstrip("`").removeprefix("$").split(".") if key]
+    path = ".".join(filter(None, [where, *keys]))
+    if not text.startswith(("Object contains", "Expected", "Invalid")):
+        # A check of our own, from a __post_init__, which knows the field but not the table it stands in.
+        return f"{path}.{text}" if path and re.match(r"\w+=", text) else text
+    hint: Any = kind
+    for key in keys:  # walk to the value that is wrong and to its type
+        key, _, index = key.partition("[")
+        hint = get_type_hints(kind, include_extras=True).get(key)
+        plain = _plain(hint)
+        table = table.get(key) if isinstance(table, Mapping) else None
+        if index and get_origin(plain) is list and isinstance(table, list):
+            hint, table = get_args(plain)[0], table[int(index.rstrip("]"))]
+        if families := {k.__struct_config__.tag: k for k in get_args(plain) if hasattr(k, "__struct_config__")}:
+            if not isinstance(table, Mapping) or table.get("family") not in families:
+                return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+            hint = families[table["family"]]
+        kind = _plain(hint)
+    if unknown := re.search(r"unknown field `(.*)`", text):
+        return _explain_unknown(unknown[1], path, list(kind.__struct_fields__))
+    if choices := _choices(kind):
+        names = [name for name in choices if isinstance(name, str)]
+        listed = ", ".join(str(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
+        return f"{path}={table!r} is not one of {listed}." + suggest(str(table), names)
+    if re.match(r"Expected `\w+` [<>]", text) and (rules := [_rule(m) for m in _metas(hint) if m.description is None]):
+        return f"{path}={table!r} {rules[0]}"
+    return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
 
 
-def probabilities(config: Config, name: str) -> None:
-    value = getattr(config, name)
-    if value is not None and not 0 <= value < 1:
-        raise ConfigError(f"{name}={value} is not a probability below 1; 0 turns it off")
+def _explain_unknown(name: str, path: str, names: list[str]) -> str:
+    def dotted(field: str) -> str:
+        return ".".join(filter(None, [path, field]))
 
-
-def one_of(config: Config, **choices: Any) -> None:
-    """For configs made in Python, whose types nobody checked."""
-    for name, kind in choices.items():
-        if getattr(config, name) not in get_args(kind):
-            names = ", ".join(map(repr, get_args(kind)))
-            raise ConfigError(f"{name}={getattr(config, name)!r} is not one of {names}")
+    renamed = (new for old, new in RENAMED.items() if old.partition(".")[2] == name and new in names)
+    if new := next(renamed, None):
+        return f"no setting {dotted(name)!r}: its name is {dotted(new)!r} now"
+    near = suggest(name, names)  # " Did you mean 'steps'?"
+    return f"no setting {dotted(name)!r}." + (
+        near.replace("'", f"'{path}.", 1) if near and path else near or f" Settings: {', '.join(names)}"
+    )

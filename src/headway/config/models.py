@@ -1,15 +1,15 @@
-"""The configs of the families, with published settings as defaults.
+"""The configs of the model families, with published settings as defaults.
 
-Fields left at `None` are derived from the others by `resolved()`, so that overriding `d_model` also moves the widths
-that follow from it.
+Widths left at `None` are derived from the others by `resolved()`, so overriding `d_model` also moves the widths that
+follow from it.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import msgspec
 
-from headway.config.base import Config, at_least, build, one_of, probabilities
+from headway.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, about, build
 from headway.errors import ConfigError, suggest
 
 PositionKind = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]
@@ -19,15 +19,19 @@ FeedForwardKind = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
 Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 
 if TYPE_CHECKING:
-    Derived = Any  # None until the config is `resolved()`, an int in the configs that models hold
-    DerivedShare = Any  # the same, a number
+    DerivedInt = Any  # None until the config is `resolved()`, an int in the configs that models hold
+    DerivedCount = Any  # likewise, from 0
+    DerivedFraction = Any  # likewise, a float
 else:
-    Derived = int | None
-    DerivedShare = float | None
+    DerivedInt = PositiveInt | None
+    DerivedCount = NonNegativeInt | None
+    DerivedFraction = Fraction | None
 
 
 class FamilyConfig(Config, frozen=True, kw_only=True):
-    """Base of the model configs. Families without a maximum sequence length have `context` None."""
+    """Base of the model configs. A family without a maximum sequence length has `context` None."""
+
+    vocab_size: PositiveInt
 
     @property
     def family(self) -> str:
@@ -41,38 +45,41 @@ class FamilyConfig(Config, frozen=True, kw_only=True):
     def eos_id(self) -> int | None:
         return None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("bos_id", "eos_id"):
+            value = getattr(self, name, None)
+            if value is not None and value >= self.vocab_size:
+                raise ConfigError(f"{name}={value} is outside the vocabulary of {self.vocab_size}")
+
 
 class StackConfig(FamilyConfig, frozen=True, kw_only=True):
-    """What every Transformer stack has. The three families below give these their published defaults."""
+    """The fields of every Transformer stack. The families below give them their published defaults."""
 
-    vocab_size: int
-    context: int  # longest sequence with a position of its own; sinusoidal, rotary and ALiBi go past it
-    n_layers: int
-    n_heads: int
-    n_kv_heads: Derived = None  # heads of keys and values (grouped-query attention); None: n_heads
-    d_model: int
-    d_head: Derived = None  # width of one head; None: d_model / n_heads
-    d_ff: Derived = None  # None: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two
-    dropout: float = 0.1
+    context: Annotated[
+        PositiveInt, about("maximum sequence length; sinusoidal, rotary and ALiBi positions extrapolate past it")
+    ]
+    n_layers: NonNegativeInt
+    n_heads: PositiveInt
+    n_kv_heads: Annotated[DerivedInt, about("key/value heads (grouped-query attention); None: n_heads")] = None
+    d_model: PositiveInt
+    d_head: Annotated[DerivedInt, about("width of one head; None: d_model / n_heads")] = None
+    d_ff: Annotated[
+        DerivedInt, about("None: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two")
+    ] = None
+    dropout: Fraction = 0.1
     positions: PositionKind = "learned"
-    rope_theta: float = 10_000.0
+    rope_theta: PositiveFloat = 10_000.0
     norm: NormKind = "layer"
     norm_order: NormOrder = "pre"
-    norm_eps: float = 1e-5
+    norm_eps: PositiveFloat = 1e-5
     feed_forward: FeedForwardKind = "gelu"
-    bias: bool = True  # on linear layers and LayerNorm
-    tie_embeddings: bool = True  # the unembedding is the embedding
-    scale_embeddings: bool = False  # multiply embeddings by √d_model (Vaswani et al. 2017, §3.4)
+    bias: Annotated[bool, about("of linear layers and LayerNorm")] = True
+    tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = True
+    scale_embeddings: Annotated[bool, about("multiply embeddings by √d_model (Vaswani et al. 2017, §3.4)")] = False
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_heads", "n_kv_heads", "d_model", "d_head", "d_ff"):
-            at_least(self, name, 1)
-        at_least(self, "n_layers", 0)
-        one_of(self, positions=PositionKind, norm=NormKind, norm_order=NormOrder, feed_forward=FeedForwardKind)
-        probabilities(self, "dropout")
-        for name in ("norm_eps", "rope_theta"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name}={getattr(self, name)} must be a positive number")
+        super().__post_init__()
         if self.d_head is None and self.d_model % self.n_heads:
             below = self.d_model // self.n_heads * self.n_heads
             nearest = f"nearest width below: {below}" if below else f"use at most {self.d_model} heads"
@@ -86,7 +93,7 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
                 f"serves the same number of query heads; possible: {_divisors(self.n_heads)}"
             )
         if self.positions == "rotary" and (width := self.d_head or self.d_model // self.n_heads) % 2:
-            raise ConfigError(f"rotary positions turn pairs of numbers, but d_head={width} is odd; use {width + 1}")
+            raise ConfigError(f"rotary positions rotate pairs of numbers, but d_head={width} is odd; use {width + 1}")
 
     def resolved(self) -> Self:
         """A copy with every `None` width filled in."""
@@ -102,61 +109,47 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
 class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="gpt"):
     """A decoder. Defaults: GPT-2 small (Radford et al. 2019, §2.3 and Table 2, first row)."""
 
-    vocab_size: int = 50257
-    context: int = 1024
-    n_layers: int = 12
-    n_heads: int = 12
-    d_model: int = 768
+    vocab_size: PositiveInt = 50257
+    context: PositiveInt = 1024
+    n_layers: NonNegativeInt = 12
+    n_heads: PositiveInt = 12
+    d_model: PositiveInt = 768
     feed_forward: FeedForwardKind = "gelu-tanh"
-    bos_id: int | None = None  # the token every text begins with; see tokenizers/base.py for the rules
-    eos_id: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        special_ids(self)
+    bos_id: Annotated[NonNegativeInt | None, about("token every text starts with")] = None
+    eos_id: NonNegativeInt | None = None
 
 
 class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="bert"):
     """An encoder. Defaults: BERT-base (Devlin et al. 2019, §3)."""
 
-    vocab_size: int = 30522
-    context: int = 512
-    n_layers: int = 12
-    n_heads: int = 12
-    d_model: int = 768
-    n_segments: int = 2
-    labels: list[str] = []  # what a head that classifies or tags chooses from
+    vocab_size: PositiveInt = 30522
+    context: PositiveInt = 512
+    n_layers: NonNegativeInt = 12
+    n_heads: PositiveInt = 12
+    d_model: PositiveInt = 768
+    n_segments: PositiveInt = 2
+    labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
     norm_order: NormOrder = "post"
-    norm_eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, "n_segments", 1)
+    norm_eps: PositiveFloat = 1e-12
 
 
 class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="transformer"):
     """Encoder and decoder. Defaults: the base model of Vaswani et al. 2017, Table 3, one vocabulary for both sides."""
 
-    vocab_size: int = 37_000  # §5.1, "a shared source-target vocabulary of about 37000 tokens"
-    context: int = 512
-    n_layers: int = 6  # of each side, where the two fields below are not given
-    n_encoder_layers: Derived = None
-    n_decoder_layers: Derived = None
-    n_heads: int = 8
-    d_model: int = 512
+    vocab_size: PositiveInt = 37_000  # §5.1, "a shared source-target vocabulary of about 37000 tokens"
+    context: PositiveInt = 512
+    n_layers: Annotated[NonNegativeInt, about("on each side, unless the next two fields say otherwise")] = 6
+    n_encoder_layers: Annotated[DerivedCount, about("None: n_layers")] = None
+    n_decoder_layers: Annotated[DerivedCount, about("None: n_layers")] = None
+    n_heads: PositiveInt = 8
+    d_model: PositiveInt = 512
     positions: PositionKind = "sinusoidal"
     norm_order: NormOrder = "post"
-    norm_eps: float = 1e-6  # the paper gives none; tensor2tensor's
+    norm_eps: PositiveFloat = 1e-6  # the paper gives none; tensor2tensor's
     feed_forward: FeedForwardKind = "relu"
     scale_embeddings: bool = True
-    bos_id: int | None = None
-    eos_id: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        special_ids(self)
-        for name in ("n_encoder_layers", "n_decoder_layers"):
-            at_least(self, name, 0)
+    bos_id: NonNegativeInt | None = None
+    eos_id: NonNegativeInt | None = None
 
     def resolved(self) -> Self:
         layers = {
@@ -167,26 +160,25 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
 
 
 class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="ngram"):
-    """Counts of up to `order` tokens, smoothed."""
+    """Smoothed counts of up to `order` tokens."""
 
-    vocab_size: int = 256
-    order: int = 3
-    smoothing: Smoothing = "kneser-ney"  # "none": what was not counted is impossible; "given": read from a file
-    k: float = 1.0  # add-k: what is added to every count
-    prune: list[int] = []  # of each order, counts up to which n-grams are dropped, such as [0, 1, 2]; []: none
-    bos_id: int | None = None
-    eos_id: int | None = None
+    vocab_size: PositiveInt = 256
+    order: PositiveInt = 3
+    smoothing: Annotated[
+        Smoothing, about('"none": unseen n-grams have probability 0; "given": probabilities come from a file')
+    ] = "kneser-ney"
+    k: Annotated[PositiveFloat, about("add-k smoothing: added to every count")] = 1.0
+    prune: Annotated[
+        list[int], about("per order, drop n-grams with counts up to this, such as [0, 1, 2]; []: keep all")
+    ] = []
+    bos_id: NonNegativeInt | None = None
+    eos_id: NonNegativeInt | None = None
 
     def __post_init__(self) -> None:
-        at_least(self, "vocab_size", 1)
-        at_least(self, "order", 1)
-        one_of(self, smoothing=Smoothing)
-        special_ids(self)
-        if not 0 < self.k < float("inf"):
-            raise ConfigError(f"k={self.k} must be a positive number; to add nothing, smoothing='none'")
+        super().__post_init__()
         if self.prune and (self.prune[0] != 0 or sorted(self.prune) != self.prune or len(self.prune) > self.order):
             raise ConfigError(
-                f"prune={self.prune} must begin with 0 (single tokens all stay), never fall, and have at most "
+                f"prune={self.prune} must start with 0 (all unigrams stay), never decrease, and have at most "
                 f"order={self.order} numbers, such as [0, 1, 2]"
             )
 
@@ -194,50 +186,36 @@ class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", t
 class NPLMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="nplm"):
     """The neural probabilistic language model. Defaults: Bengio et al. 2003, Table 1, MLP9 (n = 5, h = 100, m = 30)."""
 
-    vocab_size: int = 16_383
-    order: int = 5  # n: the window is the last n − 1 words
-    d_model: int = 30  # m, of a word's vector
-    d_hidden: int = 100  # h
-    direct: bool = False  # from the words' vectors straight to the output too
-    dropout: float = 0.0
-    bos_id: int | None = None
-    eos_id: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("vocab_size", 1), ("order", 2), ("d_model", 1), ("d_hidden", 1)):
-            at_least(self, name, least)
-        probabilities(self, "dropout")
-        special_ids(self)
+    vocab_size: PositiveInt = 16_383
+    order: Annotated[int, msgspec.Meta(ge=2), about("n: the model conditions on the last n − 1 tokens")] = 5
+    d_model: Annotated[PositiveInt, about("m, width of a token's embedding")] = 30
+    d_hidden: Annotated[PositiveInt, about("h, width of the hidden layer")] = 100
+    direct: Annotated[bool, about("also connect the embeddings directly to the output")] = False
+    dropout: Fraction = 0.0
+    bos_id: NonNegativeInt | None = None
+    eos_id: NonNegativeInt | None = None
 
 
 Cell = Literal["tanh", "relu", "lstm", "gru", "peephole"]
 
 
 class RNNConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="rnn"):
-    """A recurrent language model. Default: one Elman layer, as Mikolov et al. 2010 have it."""
+    """A recurrent language model. Default: one Elman layer, as in Mikolov et al. 2010."""
 
-    vocab_size: int = 10_000
-    n_layers: int = 1
-    d_model: int = 200  # of a word's vector, and with tied embeddings of the last layer
-    d_hidden: Derived = None  # of the layers; None: d_model
-    cell: Cell = "tanh"  # "peephole": an LSTM whose gates see the cell
-    tie_embeddings: bool = False  # the unembedding is the embedding
-    dropout: float = 0.0  # of what the last layer gives
-    input_dropout: DerivedShare = None  # of the words' vectors; None: dropout
-    hidden_dropout: DerivedShare = None  # between layers; None: dropout
-    embedding_dropout: float = 0.0  # of whole words of the vocabulary
-    weight_drop: float = 0.0  # of the weights from step to step
-    variational_dropout: bool = False  # one dropout mask for all steps of a window
-    bos_id: int | None = None
-    eos_id: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("vocab_size", "n_layers", "d_model", "d_hidden"):
-            at_least(self, name, 1)
-        one_of(self, cell=Cell)
-        for name in ("dropout", "input_dropout", "hidden_dropout", "embedding_dropout", "weight_drop"):
-            probabilities(self, name)
-        special_ids(self)
+    vocab_size: PositiveInt = 10_000
+    n_layers: PositiveInt = 1
+    d_model: Annotated[PositiveInt, about("width of the embeddings and, when tied, of the last layer")] = 200
+    d_hidden: Annotated[DerivedInt, about("width of the recurrent layers; None: d_model")] = None
+    cell: Annotated[Cell, about('"peephole": an LSTM whose gates also see the cell state')] = "tanh"
+    tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = False
+    dropout: Annotated[Fraction, about("on the output of the last layer")] = 0.0
+    input_dropout: Annotated[DerivedFraction, about("on the embeddings; None: dropout")] = None
+    hidden_dropout: Annotated[DerivedFraction, about("between recurrent layers; None: dropout")] = None
+    embedding_dropout: Annotated[Fraction, about("drop whole words of the vocabulary (Gal & Ghahramani 2016)")] = 0.0
+    weight_drop: Annotated[Fraction, about("DropConnect on hidden-to-hidden weights (Merity et al. 2018)")] = 0.0
+    variational_dropout: Annotated[bool, about("one dropout mask for all time steps of a sequence")] = False
+    bos_id: NonNegativeInt | None = None
+    eos_id: NonNegativeInt | None = None
 
     def resolved(self) -> Self:
         """A copy with every `None` filled in."""
@@ -252,59 +230,50 @@ class RNNConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag
 class LSTMConfig(RNNConfig, frozen=True, kw_only=True, tag_field="family", tag="lstm"):
     """An LSTM language model. Defaults: the medium one of Zaremba et al. 2014, §4.1."""
 
-    n_layers: int = 2
-    d_model: int = 650
+    n_layers: PositiveInt = 2
+    d_model: PositiveInt = 650
     cell: Cell = "lstm"
-    dropout: float = 0.5
+    dropout: Annotated[Fraction, about("on the output of the last layer")] = 0.5
 
 
 class Seq2SeqConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="seq2seq"):
-    """Two deep LSTMs. Defaults: Sutskever et al. 2014, §3.4, but for one vocabulary for both sides."""
+    """Two deep LSTMs. Defaults: Sutskever et al. 2014, §3.4, but with one vocabulary for both sides."""
 
-    vocab_size: int = 80_000
-    context: int = 128  # longest source and target, learned from or translated
-    n_layers: int = 4  # of each side
-    d_model: int = 1000
+    vocab_size: PositiveInt = 80_000
+    context: Annotated[PositiveInt, about("maximum source and target length")] = 128
+    n_layers: Annotated[PositiveInt, about("on each side")] = 4
+    d_model: PositiveInt = 1000
     cell: Cell = "lstm"
-    reverse_source: bool = True  # read the source backwards
+    reverse_source: Annotated[bool, about("encode the source backwards (Sutskever et al. 2014, §3.3)")] = True
     tie_embeddings: bool = False
-    dropout: float = 0.0
-    bos_id: int | None = None
-    eos_id: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_layers", "d_model"):
-            at_least(self, name, 1)
-        one_of(self, cell=Cell)
-        probabilities(self, "dropout")
-        special_ids(self)
+    dropout: Fraction = 0.0
+    bos_id: NonNegativeInt | None = None
+    eos_id: NonNegativeInt | None = None
 
 
 class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bahdanau"):
-    """Attention, the first. Defaults: RNNsearch (Bahdanau et al. 2015, appendix A.2), one vocabulary for both sides."""
+    """The first attention. Defaults: RNNsearch (Bahdanau et al. 2015, appendix A.2), one vocabulary for both sides."""
 
-    vocab_size: int = 30_000
-    context: int = 128  # longest source and target, learned from or translated
-    n_encoder_layers: int = 1  # each reading both ways
-    d_model: int = 620  # of a word's vector
-    d_hidden: int = 1000  # of each direction of the encoder, and of the decoder
-    d_attention: Derived = None  # of the network that aligns; None: d_hidden
-    d_out: Derived = None  # of the maxout layer before the output; None: 500, or d_model with tied embeddings
+    vocab_size: PositiveInt = 30_000
+    context: Annotated[PositiveInt, about("maximum source and target length")] = 128
+    n_encoder_layers: Annotated[PositiveInt, about("each bidirectional")] = 1
+    d_model: Annotated[PositiveInt, about("width of the embeddings")] = 620
+    d_hidden: Annotated[PositiveInt, about("width of each encoder direction and of the decoder")] = 1000
+    d_attention: Annotated[DerivedInt, about("width of the alignment network; None: d_hidden")] = None
+    d_out: Annotated[
+        DerivedInt, about("width of the maxout layer before the output; None: 500, or d_model with tied embeddings")
+    ] = None
     cell: Cell = "gru"
     tie_embeddings: bool = False
-    dropout: float = 0.0
-    bos_id: int | None = None
-    eos_id: int | None = None
+    dropout: Fraction = 0.0
+    bos_id: NonNegativeInt | None = None
+    eos_id: NonNegativeInt | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_encoder_layers", "d_model", "d_hidden", "d_attention", "d_out"):
-            at_least(self, name, 1)
-        one_of(self, cell=Cell)
-        probabilities(self, "dropout")
-        special_ids(self)
+        super().__post_init__()
         if self.tie_embeddings and self.d_out not in (None, self.d_model):
             raise ConfigError(
-                f"d_out={self.d_out} with tied embeddings, which are d_model={self.d_model} wide: leave it out"
+                f"d_out={self.d_out} with tied embeddings, which are d_model={self.d_model} wide: leave d_out out"
             )
 
     def resolved(self) -> Self:
@@ -317,22 +286,16 @@ class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family"
 
 
 class BiLSTMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bilstm"):
-    """A recurrent encoder that reads both ways. Defaults: Ma & Hovy 2016, Table 1, words alone."""
+    """A bidirectional recurrent encoder. Defaults: Ma & Hovy 2016, Table 1, word embeddings only."""
 
-    vocab_size: int = 30_522
-    context: int = 512  # longest text that is learned from; there is no limit otherwise
-    n_layers: int = 1  # several: a deep bidirectional network
-    d_model: int = 100  # of a word's vector
-    d_hidden: int = 200  # of each direction
+    vocab_size: PositiveInt = 30_522
+    context: Annotated[PositiveInt, about("longest training text; inference has no limit")] = 512
+    n_layers: Annotated[PositiveInt, about("more than 1: a deep bidirectional network")] = 1
+    d_model: Annotated[PositiveInt, about("width of the embeddings")] = 100
+    d_hidden: Annotated[PositiveInt, about("width of each direction")] = 200
     cell: Cell = "lstm"
-    dropout: float = 0.5
-    labels: list[str] = []  # what a head that classifies or tags chooses from
-
-    def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_layers", "d_model", "d_hidden"):
-            at_least(self, name, 1)
-        one_of(self, cell=Cell)
-        probabilities(self, "dropout")
+    dropout: Fraction = 0.5
+    labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
 
 
 ModelConfig = (
@@ -367,7 +330,7 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
     >>> model_config("gpt2", {"n_layers": 2}).n_layers
     2
     """
-    from headway.config.presets import PRESETS  # presets are made of the classes above
+    from headway.config.presets import PRESETS  # presets are instances of the classes above
 
     base = None
     if isinstance(name, str):
@@ -379,14 +342,6 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
             + suggest(str(name), names, otherwise=f" Families: {', '.join(FAMILIES)}. Presets: {', '.join(PRESETS)}")
         )
     return build(type(base), {**msgspec.to_builtins(base), **(overrides or {})}, where="model")
-
-
-def special_ids(config: Any) -> None:
-    for name in ("bos_id", "eos_id"):
-        at_least(config, name, 0)
-        value = getattr(config, name)
-        if value is not None and value >= config.vocab_size:
-            raise ConfigError(f"{name}={value} is outside the vocabulary of {config.vocab_size}")
 
 
 def _divisors(n: int) -> str:
