@@ -1,4 +1,4 @@
-"""Devices and precisions by name, as flags, recipes and calls give them."""
+"""Parse devices and dtypes by name."""
 
 from contextlib import AbstractContextManager
 
@@ -10,7 +10,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """A precision by name; "auto", like None, leaves it as it is."""
+    """A dtype by name; "auto" and None leave the model's dtype unchanged."""
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
     if dtype == "auto":
@@ -21,30 +21,30 @@ def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def parse_device(device: str | torch.device) -> torch.device:
-    """A device by name; "auto" is CUDA where there is one."""
+    """A device by name; "auto" is CUDA if available."""
     if str(device) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
+        parsed = torch.device(device)
     except (RuntimeError, TypeError):
-        raise ConfigError(f"device={device!r} is no device; try cpu, cuda or cuda:1") from None
-    if place.type == "meta":
-        raise ConfigError("device='meta' holds no numbers: create() takes it, nothing else does")
+        raise ConfigError(f"device={device!r} is not a device; try cpu, cuda or cuda:1") from None
+    if parsed.type == "meta":
+        raise ConfigError("device='meta' stores no data: only headway.create accepts it")
     try:
-        torch.zeros((), device=place)
-    except (RuntimeError, AssertionError):  # a build without CUDA says so by an assertion
-        raise InputError(f"device={str(device)!r}: this PyTorch has no such device; use --device cpu") from None
-    return place
+        torch.zeros((), device=parsed)
+    except (RuntimeError, AssertionError):  # a CPU build raises an AssertionError
+        raise InputError(f"device={str(device)!r}: PyTorch finds no such device; use --device cpu") from None
+    return parsed
 
 
 def product_precision(device: torch.device, dtype: str) -> str:
-    """That of matrix products; weights are float32 always."""
+    """Dtype of matrix products under autocast; the weights stay float32."""
     return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype
 
 
 def varying_shapes() -> AbstractContextManager[None]:
-    """Attention for shapes that seldom come twice. cuDNN's, the fastest on a Hopper, makes a plan for every new shape,
-    which takes 15 ms a layer; batches of sentences and growing texts hardly repeat one. The others need none."""
+    """Exclude cuDNN attention. It is the fastest on Hopper but builds a plan for every new shape (15 ms per layer), and
+    batches of sentences and growing caches rarely repeat a shape. The other backends need no plan."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

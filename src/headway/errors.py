@@ -1,12 +1,12 @@
-"""Everything Headway refuses, in one small tree.
+"""The exception tree.
 
     HeadwayError (ValueError)      a message that names the value, the rule and the way out
-    ├── ConfigError                a setting: unknown key, wrong type, heads that do not fit   (exit 2)
-    ├── InputError                 what was passed to a call: shapes, ids, prompts, positions  (exit 1)
-    ├── DataError                  the user's text: missing, empty, not UTF-8                  (exit 1)
-    └── CheckpointError            files on disk: unreadable, truncated, not a model           (exit 1)
+    ├── ConfigError                a setting: unknown key, wrong type, value out of range        (exit 2)
+    ├── InputError                 an argument: shapes, token ids, prompts, sequence lengths     (exit 1)
+    ├── DataError                  the user's data: missing, empty, not UTF-8                    (exit 1)
+    └── CheckpointError            files on disk: unreadable, truncated, not a model             (exit 1)
 
-`assert` is for our own invariants only; a user never sees one.
+`assert` is for internal invariants; users never see one fail.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from difflib import get_close_matches
 
 
 class HeadwayError(ValueError):
-    """Base of all errors that are the caller's to solve; `exit_code` is what the command line returns."""
+    """Base of all errors the caller can fix; `exit_code` is the exit status of the command line."""
 
     exit_code = 1
 

@@ -1,6 +1,8 @@
-"""Writing to disk so that a reader never meets half a file: aside first, then renamed into place."""
+"""Atomic writes: files and folders are written under a temporary name, flushed and renamed into place.
 
-import fcntl
+A reader sees the old content or the new one, never a part; a crash or power cut leaves one of the two.
+"""
+
 import hashlib
 import json
 import math
@@ -12,13 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from headway.errors import CheckpointError
 
 CHECKSUMS = "checksums.json"
 
 
 def finite(value: Any) -> Any:
-    """The same for JSON, which has no infinity: null instead."""
+    """A copy for JSON, which has no infinity or NaN: null instead."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -27,36 +31,35 @@ def finite(value: Any) -> Any:
 
 
 @contextmanager
-def new_directory(path: str | Path, *, overwrite: bool = False, aside: Path | None = None) -> Iterator[Path]:
-    """A folder to fill; it takes the name `path`, whole and flushed to disk, when the block ends well.
+def new_directory(path: str | Path, *, overwrite: bool = False, partial: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary folder to fill. When the block succeeds it is flushed to disk and renamed to `path`.
 
-    Until then it is beside it, as `aside` where other processes must know, else by a name nobody has.
-
-    If the block fails, or the power does, whatever was at `path` is still there. Overwriting takes two renames: should
-    the power fail between them, the old folder is whole beside its place, as `.NAME.….old/NAME`.
+    The temporary folder lies beside `path`: under the name `partial` if other processes must know it, else under a
+    random one. If the block raises, or the power fails, whatever was at `path` is still there. Overwriting takes two
+    renames; if the power fails between them, the old folder is intact at `.NAME.….old/NAME`.
     """
     path = Path(path)
     if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
         raise CheckpointError(
-            f"{path} is there already and would be lost; choose another place (in Python also overwrite=True)"
+            f"{path} exists and is not overwritten; choose another path (in Python also overwrite=True)"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if aside is None:
-        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    if partial is None:
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
     else:
-        shutil.rmtree(aside, ignore_errors=True)  # of a writer that was killed
-        aside.mkdir()
-    aside.chmod(0o755)
+        shutil.rmtree(partial, ignore_errors=True)  # left by a writer that was killed
+        partial.mkdir()
+    partial.chmod(0o755)
     try:
-        yield aside
-        for file in aside.rglob("*"):
+        yield partial
+        for file in partial.rglob("*"):
             flush(file)
         old = None
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent)) / path.name
             path.rename(old)
         try:
-            aside.rename(path)
+            partial.rename(path)
         except OSError:
             if old is not None:
                 old.rename(path)
@@ -66,11 +69,11 @@ def new_directory(path: str | Path, *, overwrite: bool = False, aside: Path | No
         if old is not None:
             shutil.rmtree(old.parent)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace a file's content in one move."""
+    """Replace a file's content atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -79,13 +82,13 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
-    """The same for what is made piece by piece."""
+    """Replace a file's content atomically, from an iterable of chunks."""
     path = Path(path)
-    if path.exists() and not path.is_file():  # a pipe or a device has no halves to be met, and must stay what it is
+    if path.exists() and not path.is_file():  # a pipe or a device: nothing to replace
         with open(path, "wb") as pipe:
             pipe.writelines(chunks)
         return
-    path = path.resolve()  # not the link, what it leads to
+    path = path.resolve()  # keep a symbolic link, replace its target
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -97,17 +100,17 @@ def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
     except BaseException as error:
         os.unlink(name)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say where
+            error.filename = str(path)  # ENOSPC comes without a file name
         raise
 
 
 def read_utf8(path: str | Path) -> str:
-    """A file of ours or of another tool, line ends as they are; not for the user's own text, which has its own care."""
+    """Read a UTF-8 file, line ends unchanged. For config and vocabulary files; data/readers.py reads user text."""
     return Path(path).read_bytes().decode("utf-8")
 
 
 def flush(path: Path) -> None:
-    """Have the system write a file or folder to disk before going on."""
+    """fsync a file or folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -117,33 +120,39 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock that the system releases when this process ends, however it ends. Without `wait`, one that another
-    process holds is a BlockingIOError."""
-    with open(path, "w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    """Hold a file lock, which the system releases if the process dies. Without `wait`, a lock held by another process
+    raises BlockingIOError."""
+    lock = FileLock(path, timeout=-1 if wait else 0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(f"{path} is locked by another process") from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def free_name(path: Path) -> Path:
-    """`path`, or `path-2`, `path-3`, … : the first that nothing is called yet."""
+    """The first of `path`, `path-2`, `path-3`, … that does not exist."""
     candidate, n = path, 2
     while candidate.exists():
         candidate, n = path.with_name(f"{path.name}-{n}"), n + 1
     return candidate
 
 
-# ── is a folder as it was written? ────────────────────────────────────────────────────────────────────────────────
+# ── checksums ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def seal(folder: Path) -> None:
-    """Write down what every file of a folder is, so that `verify` can tell later."""
+    """Write size and SHA-256 of every file of a folder to checksums.json."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     sums = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in files}
     (folder / CHECKSUMS).write_text(_document(sums), encoding="utf-8")
 
 
 def verify(folder: Path) -> None:
-    """Refuse a folder in which a file is missing, or any byte is not what `seal` saw, by the file's name."""
+    """Check a folder against its checksums.json; the error names the missing or damaged file."""
     file = folder / CHECKSUMS
     try:
         text = file.read_text(encoding="utf-8")
@@ -151,21 +160,21 @@ def verify(folder: Path) -> None:
         if text != _document(sums):
             raise ValueError
     except FileNotFoundError:
-        raise CheckpointError(f"{file} is missing: the checkpoint is not whole") from None
+        raise CheckpointError(f"{file} is missing: the checkpoint is incomplete") from None
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"{file} is damaged") from None
     for name, (size, digest) in sums.items():
         path = folder / name
         if not path.is_file():
-            raise CheckpointError(f"{path} is missing: the checkpoint is not whole")
+            raise CheckpointError(f"{path} is missing: the checkpoint is incomplete")
         if path.stat().st_size != size:
-            raise CheckpointError(f"{path} is damaged: {path.stat().st_size:,} bytes, {size:,} when it was written")
+            raise CheckpointError(f"{path} is damaged: it has {path.stat().st_size:,} bytes instead of {size:,}")
         if _digest(path) != digest:
-            raise CheckpointError(f"{path} is damaged: its checksum is not the one it was written with")
+            raise CheckpointError(f"{path} is damaged: its checksum does not match")
 
 
 def _document(sums: dict[str, Any]) -> str:
-    """The listing with a checksum of itself, in one possible form: a change to any byte of it shows."""
+    """The checksums with a checksum of themselves, in canonical form: a change to any byte is detected."""
     listed = json.dumps(sums, sort_keys=True)
     return json.dumps({"files": sums, "sha256": hashlib.sha256(listed.encode()).hexdigest()}, sort_keys=True) + "\n"
 
