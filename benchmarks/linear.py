@@ -1,10 +1,10 @@
-"""Matrix products on the CPU: `F.linear` against the forms of `headway.nn.linear`.
+"""Matrix products on the CPU: `F.linear` against the kernels of `headway.nn.kernels.cpu_linear`.
 
-    python benchmarks/linear.py               one decoding step: banded, by oneDNN, and with packed weights
-    python benchmarks/linear.py --learning    forward and both gradients of 4096 rows: oneDNN
+    python benchmarks/linear.py               one decode step: banded, oneDNN, and oneDNN with packed weights
+    python benchmarks/linear.py --training    forward and both gradients of 4096 rows: oneDNN
 
-For a step, weights rotate among copies larger than the caches; "reading" is the sum of the same weights, the least that
-can be.
+A decode step rotates among copies of the weights that exceed the caches; "reading" is the sum of the same weights, a
+lower bound.
 """
 
 import argparse
@@ -14,18 +14,18 @@ import time
 import torch
 import torch.nn.functional as F
 
-from headway.nn.linear import PackedWeights, few_rows_linear, onednn_linear
+from headway.nn.kernels.cpu_linear import PACK_FOR_ROWS, banded_linear, onednn_linear
 
 SHAPES = {"qkv": (2304, 768), "out": (768, 768), "up": (3072, 768), "down": (768, 3072), "unembedding": (50257, 768)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--learning", action="store_true")
-    learning() if parser.parse_args().learning else deciding()
+    parser.add_argument("--training", action="store_true")
+    training() if parser.parse_args().training else decoding()
 
 
-def learning(rows: int = 4096) -> None:
+def training(rows: int = 4096) -> None:
     print(
         f"6 x 384, float32, {torch.get_num_threads()} threads, torch {torch.__version__}; milliseconds, median of 15\n"
     )
@@ -35,45 +35,49 @@ def learning(rows: int = 4096) -> None:
         weight, grad = torch.randn(n_out, n_in, requires_grad=True), torch.randn(rows, n_out)
         seconds: dict[str, list[float]] = {"plain": [], "onednn": []}
         for _ in range(18):
-            for kind, form in (("plain", F.linear), ("onednn", onednn_linear)):
-                began = time.perf_counter()
-                form(x, weight, None).backward(grad)
-                seconds[kind].append(time.perf_counter() - began)
+            for kind, function in (("plain", F.linear), ("onednn", onednn_linear)):
+                started = time.perf_counter()
+                function(x, weight, None).backward(grad)
+                seconds[kind].append(time.perf_counter() - started)
                 x.grad = weight.grad = None
-        plain, other = (1e3 * statistics.median(found[3:]) for found in seconds.values())
+        plain, other = (1e3 * statistics.median(times[3:]) for times in seconds.values())
         print(f"{name:12} {plain:9.2f} {other:9.2f} {plain / other:5.2f}×")
 
 
-def deciding() -> None:
+def decoding() -> None:
     threads = torch.get_num_threads()
     print(f"GPT-2 small, float32, {threads} threads, torch {torch.__version__}; microseconds, median of 30\n")
     names = ("F.linear", "banded", "oneDNN", "packed", "reading")
     print(f"{'product':12} {'rows':>4} " + " ".join(f"{name:>9}" for name in names))
     for name, shape in SHAPES.items():
         copies = [torch.randn(shape) for _ in range(max(2, 4 * 10**8 // (4 * shape[0] * shape[1])))]
-        packs = PackedWeights()
+        packed_copies = [torch.ops.mkldnn._reorder_linear_weight(w, PACK_FOR_ROWS) for w in copies]
         for rows in (1, 2, 4, 8):
             x = torch.randn(rows, shape[1])
             torch.testing.assert_close(
-                few_rows_linear(x, copies[0], None, threads), F.linear(x, copies[0]), rtol=1e-4, atol=1e-3
+                banded_linear(x, copies[0], None, threads), F.linear(x, copies[0]), rtol=1e-4, atol=1e-3
             )
             plain = timed(lambda w, x=x: F.linear(x, w), copies)
-            banded = timed(lambda w, x=x: few_rows_linear(x, w, None, threads), copies)
-            by_onednn = timed(lambda w, x=x: onednn_linear(x, w), copies)
-            packed = timed(lambda w, x=x: onednn_linear(x, w), [packs.of(w) for w in copies])
+            banded = timed(lambda w, x=x: banded_linear(x, w, None, threads), copies)
+            onednn = timed(lambda w, x=x: onednn_linear(x, w), copies)
+            packed = timed(lambda w, x=x: packed_linear(x, w), packed_copies)
             reading = timed(lambda w: w.sum(), copies)
-            times = (plain, banded, by_onednn, packed, reading)
+            times = (plain, banded, onednn, packed, reading)
             print(f"{name:12} {rows:4} " + " ".join(f"{time:9.0f}" for time in times))
 
 
+def packed_linear(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
 def timed(function, copies: list[torch.Tensor]) -> float:
-    """Median microseconds of a call, each on another copy."""
+    """Median microseconds per call, each on another copy of the weights."""
     seconds = []
     with torch.inference_mode():
         for i in range(33):
-            began = time.perf_counter()
+            started = time.perf_counter()
             function(copies[i % len(copies)])
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - started)
     return 1e6 * statistics.median(seconds[3:])
 
 

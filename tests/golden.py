@@ -1,8 +1,8 @@
-"""Numbers of papers and lectures, with their sources. Tests quote them from here."""
+"""Published numbers with their sources, quoted by tests."""
 
-# Parameters. transformers gives the same for its own classes of these shapes (test_sizes.py builds them).
+# Parameter counts, equal to those of the transformers classes of these shapes (see tests/models/test_sizes.py).
 SIZES = {
-    "gpt1": 116_534_784,  # Radford et al. 2018 print none; the released weights
+    "gpt1": 116_534_784,  # of the released weights; Radford et al. 2018 print none
     "gpt2": 124_439_808,  # Radford et al. 2019, Table 2 prints 117M
     "gpt2-medium": 354_823_168,  # … 345M
     "gpt2-large": 774_030_080,  # … 762M
@@ -18,8 +18,8 @@ SIZES = {
     "transformer-base": 63_082_496,  # Vaswani et al. 2017, Table 3 prints 65M
 }
 
-# Brown et al. 2020, Table 2.1: n_params as printed. Shape and print agree within 4 %, but for XL: its 24 heads of 128
-# are half as wide again as its 2048, which makes 1.517B.
+# Brown et al. 2020, Table 2.1: n_params as printed. The shapes agree with it within 4 %, except XL (printed 1.3B): its
+# 24 heads of 128 are 1.5 times its width of 2048, which makes 1.517B.
 GPT3_PRINTED = {
     "gpt3-small": 125e6,
     "gpt3-medium": 350e6,

@@ -1,4 +1,4 @@
-"""The worked numbers of the lectures."""
+"""The worked examples of the lectures."""
 
 import math
 
@@ -21,8 +21,8 @@ def test_scores_112_and_96_with_keys_of_64_give_weights_88_and_12():
     assert [round(w, 2) for w in weights.flatten().tolist()] == [0.88, 0.12]
 
 
-def weighted(a, x):
-    """Attention with exactly the weights a: one key per value, whose score is ln a."""
+def attend_with_weights(a, x):
+    """Attention with exactly the weights a: the score of each key is ln a."""
     q = torch.ones(1, 1, 1, 1)
     k = torch.tensor(a).log()[None, None, :, None]
     y, weights = dot_product_attention(q, k, torch.tensor(x)[None, None])
@@ -33,17 +33,18 @@ def weighted(a, x):
 def test_weighted_sum_of_four_inputs():
     a = [0.1, 0.2, 0.6, 0.1]
     x = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 1.0]]
-    assert_close(weighted(a, x), torch.tensor([0.1, 0.2, 1.3]))
-    swap = [2, 1, 0, 3]  # inputs 1 and 3 change places, with their weights
-    assert_close(weighted([a[i] for i in swap], [x[i] for i in swap]), torch.tensor([0.1, 0.2, 1.3]))
+    assert_close(attend_with_weights(a, x), torch.tensor([0.1, 0.2, 1.3]))
+    swap = [0, 2, 1, 3]  # x₂ and x₃ swapped, and their weights with them
+    swapped = attend_with_weights([a[i] for i in swap], [x[i] for i in swap])
+    assert_close(swapped, torch.tensor([0.1, 0.2, 1.3]))
 
 
-def attend(place: Positions, x: torch.Tensor) -> torch.Tensor:
+def attend(positions: Positions, x: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(3)
     layer = SelfAttention(16, 4)
     pos = torch.arange(x.shape[1])[None]
-    look = AttentionContext(bias=place.bias(pos, pos), qkv_transform=place.qkv_transform(pos))
-    return layer(place.embed(x, pos), look)
+    ctx = AttentionContext(bias=positions.bias(pos, pos), qkv_transform=positions.qkv_transform(pos))
+    return layer(positions.embed(x, pos), ctx)
 
 
 def test_attention_without_positions_is_permutation_equivariant():
@@ -52,17 +53,17 @@ def test_attention_without_positions_is_permutation_equivariant():
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"])
-def test_attention_with_positions_is_not(kind):
-    place = make_positions(kind, context=7, d_model=16, d_head=4, n_heads=4, theta=10_000.0, is_causal=False)
-    for table in place.parameters():
+def test_attention_with_positions_is_not_permutation_equivariant(kind):
+    positions = make_positions(kind, context=7, d_model=16, d_head=4, n_heads=4, theta=10_000.0, is_causal=False)
+    for table in positions.parameters():
         torch.nn.init.normal_(table)
     x, order = torch.randn(2, 7, 16), torch.tensor([3, 0, 6, 1, 5, 2, 4])
-    assert (attend(place, x[:, order]) - attend(place, x)[:, order]).abs().max() > 1e-2
+    assert (attend(positions, x[:, order]) - attend(positions, x)[:, order]).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("d", [4, 16, 64, 256, 1024])
-def test_variance_of_a_dot_product_grows_as_its_width_and_scaled_it_does_not(d):
-    """20,000 draws: the estimate of a variance is off by 1 % (one standard deviation); 5 % is five of them."""
+def test_the_variance_of_a_dot_product_is_its_width_and_one_after_scaling(d):
+    """With 20,000 samples the standard error of a variance is 1 %; the tolerance of 6 % is six of them."""
     q, k = torch.randn(2, 20_000, d).unbind()
     dots = (q * k).sum(-1)
     assert dots.var().item() == pytest.approx(d, rel=0.06)
@@ -84,19 +85,19 @@ def test_sinusoidal_values():
     assert_close(table[0], torch.tensor([0.0, 1.0] * 4))
 
 
-def test_every_pair_of_positions_differs():
+def test_sinusoidal_positions_are_pairwise_distinct():
     table = sinusoid(torch.arange(2048), 64)
     distance = torch.cdist(table, table) + torch.eye(2048) * 10
     assert distance.min() > 0.1
 
 
-def test_a_low_temperature_puts_nearly_everything_on_the_best():
+def test_a_low_temperature_puts_nearly_all_probability_on_the_best_token():
     p = SAMPLERS["temperature"](torch.tensor([[3.0, 1.0, -1.0]]), temperature=0.2).softmax(-1)
     assert p[0, 0] > 0.999
 
 
 def test_log_probability_of_a_text_is_the_sum_of_its_conditional_terms():
-    """log p(w_1 … w_n) = Σ log p(w_t | w_1 … w_{t−1}), whether scored at once or asked token by token."""
+    """log p(w_1 … w_n) = Σ log p(w_t | w_1 … w_{t−1}), whether scored at once or token by token."""
     model = headway.create("gpt-tiny", vocab_size=50).eval()
     text = torch.randint(50, (1, 12))
     at_once = model(text).log_softmax(-1)[0, :-1].gather(1, text[0, 1:, None]).sum()
@@ -110,7 +111,7 @@ def test_log_probability_of_a_text_is_the_sum_of_its_conditional_terms():
 
 
 def test_probabilities_of_all_texts_of_a_length_sum_to_one():
-    """Four tokens, texts of three after the first: 64 of them."""
+    """A vocabulary of four, three tokens after the first: 64 texts."""
     model = headway.create("gpt-tiny", vocab_size=4).eval()
     texts = torch.cartesian_prod(torch.tensor([2]), *[torch.arange(4)] * 3)
     terms = model(texts).log_softmax(-1)[:, :-1].gather(2, texts[:, 1:, None])

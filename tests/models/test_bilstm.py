@@ -1,4 +1,4 @@
-"""The bidirectional encoder: torch's own, row by row; padding changes nothing; it tags, classifies, saves and loads."""
+"""The bidirectional encoder: equal to torch.nn, invariant to padding; it tags, classifies, saves and loads."""
 
 import pytest
 import torch
@@ -15,52 +15,54 @@ SIZE = {"vocab_size": 31, "d_model": 10, "d_hidden": 7, "dropout": 0.0}
 VARIANTS = [{"n_layers": n, "cell": cell} for n in (1, 2, 3) for cell in ("lstm", "gru", "tanh")]
 
 
-def ours_and_torchs(n_layers, cell):
+def headway_and_torch_models(n_layers, cell):
     model = loud(headway.create("bilstm", **SIZE, n_layers=n_layers, cell=cell))
     kind = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN}[cell]
-    theirs = kind(10, 7, num_layers=n_layers, bidirectional=True, batch_first=True)
+    torch_model = kind(10, 7, num_layers=n_layers, bidirectional=True, batch_first=True)
     for i, layer in enumerate(model.layers.layers):
-        for way, end in ((layer.forward_rnn, ""), (layer.backward_rnn, "_reverse")):
+        for rnn, suffix in ((layer.forward_rnn, ""), (layer.backward_rnn, "_reverse")):
             names = {"weight_ih": "weight_x", "weight_hh": "weight_h", "bias_ih": "bias_x", "bias_hh": "bias_h"}
-            for name, own in names.items():
-                getattr(theirs, f"{name}_l{i}{end}").data.copy_(getattr(way, own).data)
-    return model, theirs
+            for torch_name, name in names.items():
+                getattr(torch_model, f"{torch_name}_l{i}{suffix}").data.copy_(getattr(rnn, name).data)
+    return model, torch_model
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_it_is_torchs_own_outputs_and_gradients(variant):
-    model, theirs = ours_and_torchs(**variant)
+def test_outputs_and_gradients_equal_torch(variant):
+    model, torch_model = headway_and_torch_models(**variant)
     ids = torch.randint(0, 31, (3, 6))
-    found = model(ids)
-    wanted, _ = theirs(model.embedding[ids])
-    assert_close(found, wanted)
-    chosen = torch.randn_like(found)
-    ours = torch.autograd.grad((found * chosen).sum(), [model.embedding, model.layers.layers[0].backward_rnn.weight_h])
-    other = torch.autograd.grad((wanted * chosen).sum(), [model.embedding, theirs.weight_hh_l0_reverse])
-    for a, b in zip(ours, other, strict=True):
+    hidden = model(ids)
+    expected, _ = torch_model(model.embedding[ids])
+    assert_close(hidden, expected)
+    weights = torch.randn_like(hidden)
+    leaves = [model.embedding, model.layers.layers[0].backward_rnn.weight_h]
+    gradients = torch.autograd.grad((hidden * weights).sum(), leaves)
+    torch_leaves = [model.embedding, torch_model.weight_hh_l0_reverse]
+    expected_gradients = torch.autograd.grad((expected * weights).sum(), torch_leaves)
+    for a, b in zip(gradients, expected_gradients, strict=True):
         assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, {"n_layers": 2, "cell": "peephole"}], ids=str)
-def test_a_batch_is_its_rows_one_by_one_whatever_the_padding_holds(variant):
+def test_batch_equals_rows_one_by_one_for_any_padding(variant):
     model = loud(headway.create("bilstm", **SIZE, **variant))
     ids, lengths = torch.randint(0, 31, (4, 9)), [9, 1, 5, 3]
     mask = torch.arange(9) < torch.tensor(lengths)[:, None]
-    found = model(ids, mask)
+    hidden = model(ids, mask)
     for row, n in enumerate(lengths):
-        assert_close(found[row, :n], model(ids[row : row + 1, :n])[0])
-    other = ids.clone()
-    other[~mask] = 7
-    assert_close(model(other, mask)[mask], found[mask], rtol=0, atol=0)
+        assert_close(hidden[row, :n], model(ids[row : row + 1, :n])[0])
+    repadded = ids.clone()
+    repadded[~mask] = 7
+    assert_close(model(repadded, mask)[mask], hidden[mask], rtol=0, atol=0)
 
 
-def test_every_token_knows_what_stands_before_and_after_it():
+def test_every_token_depends_on_its_left_and_right_context():
     model = loud(headway.create("bilstm", **SIZE))
     ids = torch.zeros(1, 8, dtype=torch.long)
-    for changed in range(8):
-        other = ids.clone()
-        other[0, changed] = 5
-        assert ((model(other) - model(ids)).abs().amax(dim=-1) > 0).all()
+    for t in range(8):
+        changed = ids.clone()
+        changed[0, t] = 5
+        assert ((model(changed) - model(ids)).abs().amax(dim=-1) > 0).all()
 
 
 @pytest.mark.parametrize("objective", ["tag", "classify"])
@@ -82,7 +84,7 @@ def test_it_learns_saves_and_loads(objective, tmp_path):
     assert_close(loaded(ids), result.model(ids))
 
 
-def test_what_it_does_not_know_is_refused():
+def test_segments_and_missing_labels_are_refused():
     model = headway.create("bilstm", **SIZE)
     with pytest.raises(InputError, match="no segments"):
         model(torch.zeros(1, 3, dtype=torch.long), segments=torch.zeros(1, 3, dtype=torch.long))

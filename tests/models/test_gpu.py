@@ -1,4 +1,4 @@
-"""On a GPU: the same numbers as on the CPU, and steps that never wait for the device."""
+"""On a GPU: the same results as on the CPU, and steps that never synchronise."""
 
 import pytest
 import torch
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 @pytest.fixture(autouse=True)
-def _exact():
-    """float32 products in float32, not in tf32."""
+def _no_tf32():
+    """float32 matmuls in float32, not in TF32."""
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
@@ -33,7 +33,7 @@ def test_gpu_equals_cpu_step_by_step_and_ragged(positions):
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("is_ragged", [False, True])
-def test_a_step_never_waits_for_the_device(positions, is_ragged):
+def test_a_step_never_synchronises(positions, is_ragged):
     model = gpt(positions=positions).cuda()
     ids, lengths = torch.randint(41, (3, 6), device="cuda"), torch.tensor([6, 2, 3], device="cuda")
     state = model.start(3)
@@ -48,7 +48,7 @@ def test_a_step_never_waits_for_the_device(positions, is_ragged):
     assert state.length.tolist() == ([9, 5, 6] if is_ragged else [9, 9, 9])
 
 
-def test_a_step_can_be_captured_in_a_graph():
+def test_a_step_can_be_captured_in_a_cuda_graph():
     model, ids = gpt().cuda(), torch.randint(41, (3, 6), device="cuda")
     with torch.no_grad():
         _, state = model.step(ids[:, :5], model.start(3), lengths=torch.tensor([5, 2, 3], device="cuda"))
@@ -69,8 +69,8 @@ def test_encoder_decoder_on_the_gpu():
     mask = torch.arange(7) < torch.tensor([7, 4])[:, None]
     expected = model(ids, source=source, source_mask=mask)
     model.cuda()
-    state, parts = model.start(source=source.cuda(), source_mask=mask.cuda()), []
+    state, outputs = model.start(source=source.cuda(), source_mask=mask.cuda()), []
     for t in range(5):
         logits, state = model.step(ids[:, t : t + 1].cuda(), state)
-        parts.append(logits.cpu())
-    assert_close(torch.cat(parts, 1), expected, rtol=1e-4, atol=1e-4)
+        outputs.append(logits.cpu())
+    assert_close(torch.cat(outputs, 1), expected, rtol=1e-4, atol=1e-4)

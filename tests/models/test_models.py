@@ -1,4 +1,4 @@
-"""What each family does on its own: learning, initialisation, encoders, and errors of input."""
+"""Behaviour of single families: learning, initialisation, encoders, and input errors."""
 
 import math
 
@@ -16,7 +16,7 @@ from tests.models.variants import POSITIONS, gpt, loud
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_a_tiny_gpt_learns_one_batch_by_heart(positions):
+def test_a_tiny_gpt_overfits_one_batch(positions):
     model = headway.create("gpt-tiny", vocab_size=30, positions=positions, n_layers=1)
     ids = torch.randint(30, (4, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
@@ -25,11 +25,11 @@ def test_a_tiny_gpt_learns_one_batch_by_heart(positions):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss < 0.3  # 3.4 is knowing nothing
+    assert loss < 0.3  # ln 30 = 3.4 at the start
 
 
 def test_a_tiny_transformer_learns_to_reverse():
-    """Exactly, on sequences it has not seen: 10 letters, length 5, begin token 10."""
+    """Exactly, on unseen sequences: 10 symbols, length 5, BOS is 10."""
     torch.manual_seed(0)
     shape = {"vocab_size": 11, "n_layers": 1, "d_model": 64, "n_heads": 4, "context": 16}
     model = headway.create("transformer", **shape, dropout=0.0, norm_order="pre")
@@ -44,29 +44,29 @@ def test_a_tiny_transformer_learns_to_reverse():
         optimizer.step()
     source = torch.randint(10, (50, 5))
     model.eval()
-    state, ids, written = model.start(source=source), torch.full((50, 1), 10), []
+    state, ids, outputs = model.start(source=source), torch.full((50, 1), 10), []
     for _ in range(5):
         logits, state = model.step(ids, state, last=True)
         ids = logits.argmax(-1)
-        written.append(ids)
-    assert (torch.cat(written, 1) == source.flip(1)).all(1).float().mean() >= 0.95
+        outputs.append(ids)
+    assert (torch.cat(outputs, 1) == source.flip(1)).all(1).float().mean() >= 0.95
 
 
-def test_a_tiny_bert_learns_to_fill_in_by_heart():
+def test_a_tiny_bert_overfits_one_masked_batch():
     encoder = headway.create("bert-mini", vocab_size=30, n_layers=1, dropout=0.0)
     model, ids = MaskedLM(encoder), torch.randint(29, (4, 12))
-    hidden = torch.rand(4, 12) < 0.3
+    is_masked = torch.rand(4, 12) < 0.3
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(60):
-        loss = F.cross_entropy(model(ids.masked_fill(hidden, 29))[hidden], ids[hidden])
+        loss = F.cross_entropy(model(ids.masked_fill(is_masked, 29))[is_masked], ids[is_masked])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     assert loss < 0.2
 
 
-def test_gpt2_starts_as_its_paper_says():
-    """N(0, 0.02), before the residual divided by √(2 · layers); the loss of a new model is ln V."""
+def test_gpt2_is_initialised_as_in_its_paper():
+    """N(0, 0.02), residual projections divided by √(2 · layers); the loss of a new model is ln V."""
     model = headway.create("gpt2", n_layers=8, d_model=256, n_heads=4)
     block = model.blocks[0]
     assert block.attention.qkv.weight.std().item() == pytest.approx(0.02, rel=0.02)
@@ -81,20 +81,20 @@ def test_gpt2_starts_as_its_paper_says():
     assert post.blocks[0].feed_forward.down.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
 
-def test_bert_starts_within_two_standard_deviations():
+def test_bert_is_initialised_within_two_standard_deviations():
     weight = headway.create("bert-mini").blocks[0].attention.qkv.weight
     assert weight.abs().max() <= 0.04
-    assert weight.std().item() == pytest.approx(0.0176, rel=0.03)  # of a normal cut at two: 0.88 of it
+    assert weight.std().item() == pytest.approx(0.0176, rel=0.03)  # truncation at two std leaves 0.88 of it
 
 
-def test_transformer_embeddings_start_at_unit_size_after_scaling():
+def test_transformer_embeddings_have_unit_variance_after_scaling():
     model = headway.create("transformer-mini").eval()
     assert model.embedding(torch.arange(1024)[None]).std().item() == pytest.approx(1.0, rel=0.02)
     q_bound = math.sqrt(6 / (192 + 192))
     assert model.encoder.blocks[0].attention.qkv.weight.abs().max().item() == pytest.approx(q_bound, rel=0.01)
 
 
-def test_create_is_the_same_for_the_same_seed_and_free_on_meta():
+def test_create_is_deterministic_and_allocates_nothing_on_meta():
     torch.manual_seed(7)
     first = headway.create("gpt-tiny")
     torch.manual_seed(7)
@@ -103,23 +103,23 @@ def test_create_is_the_same_for_the_same_seed_and_free_on_meta():
     assert all(p.is_meta for p in headway.create("gpt3-175b", device="meta").parameters())
 
 
-def test_padding_never_changes_an_encoder():
+def test_padding_does_not_change_encoder_outputs():
     model = loud(headway.create("bert-mini", n_layers=2, context=20))
     ids, lengths = torch.randint(1024, (3, 12)), [12, 5, 1]
     mask = torch.arange(12) < torch.tensor(lengths)[:, None]
-    whole = model(ids.masked_fill(~mask, -5), mask)
+    hidden = model(ids.masked_fill(~mask, -5), mask)
     for b, n in enumerate(lengths):
-        assert_close(whole[b, :n], model(ids[b : b + 1, :n])[0], rtol=1e-4, atol=1e-5)
+        assert_close(hidden[b, :n], model(ids[b : b + 1, :n])[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_source_row_of_padding_alone_gives_numbers_not_nan():
+def test_an_all_padding_source_row_gives_finite_logits():
     model = headway.create("transformer-mini").eval()
     mask = torch.tensor([[True, True], [False, False]])
     logits = model(torch.ones(2, 3, dtype=torch.long), source=torch.ones(2, 2, dtype=torch.long), source_mask=mask)
     assert logits.isfinite().all()
 
 
-def test_dropout_acts_in_training_only():
+def test_dropout_is_off_in_eval_mode():
     model, ids = headway.create("gpt-tiny", dropout=0.5), torch.randint(1024, (1, 8))
     assert not torch.equal(model(ids), model(ids))
     model.eval()
@@ -131,12 +131,12 @@ def test_dropout_acts_in_training_only():
     [
         (torch.tensor([[3, 41]]), "token id 41 is outside the vocabulary of 41: ids run from 0 to 40"),
         (torch.tensor([[-1, 2]]), "token id -1 is outside"),
-        (torch.tensor([1, 2]), r"ids of shape \(2,\): expected \(batch, tokens\); one text is ids\[None\]"),
+        (torch.tensor([1, 2]), r"ids of shape \(2,\): expected \(batch, tokens\); for one text use ids\[None\]"),
         (torch.zeros(1, 2), "ids of type torch.float32: token ids are integers"),
-        (torch.zeros(1, 0, dtype=torch.long), "hold no token"),
+        (torch.zeros(1, 0, dtype=torch.long), "contain no tokens"),
     ],
 )
-def test_wrong_ids_are_named(ids, message):
+def test_wrong_ids_are_reported(ids, message):
     model = gpt()
     with pytest.raises(InputError, match=message):
         model(ids)
@@ -144,7 +144,7 @@ def test_wrong_ids_are_named(ids, message):
         model.step(ids, model.start(1))
 
 
-def test_wrong_segments_are_named():
+def test_wrong_segments_are_reported():
     model, ids = headway.create("bert-mini", n_layers=1), torch.ones(2, 3, dtype=torch.long)
     with pytest.raises(InputError, match="segments 1024 is outside"):
         model(ids, segments=ids * 1024)
@@ -158,7 +158,7 @@ def test_wrong_segments_are_named():
         gpt()([[1, 2]])
 
 
-def test_wrong_sources_and_masks_are_named():
+def test_wrong_sources_and_masks_are_reported():
     model = headway.create("transformer-mini").eval()
     ids = torch.ones(2, 3, dtype=torch.long)
     with pytest.raises(InputError, match="start\\(source=ids"):
@@ -196,30 +196,30 @@ def test_wrong_configs_are_explained(overrides, message):
         headway.create("gpt2", device="meta", **overrides)
 
 
-def test_configs_made_in_python_are_checked_too():
+def test_configs_built_in_python_are_validated():
     for wrong in ({"positions": "foo"}, {"n_layers": 2.5}, {"n_layers": "3"}, {"norm": "batch"}, {"n_layers": True}):
         with pytest.raises(ConfigError):
             GPTConfig(**wrong)
 
 
 @pytest.mark.parametrize("device", ["gpu", "mps", "xpu", "cuda:99", None])
-def test_devices_that_are_not_there_are_named(device):
+def test_unavailable_devices_are_reported(device):
     with pytest.raises(HeadwayError, match="device="):
         headway.create("gpt-tiny", device=device)
 
 
-def test_an_attention_that_does_not_exist_is_named():
-    with pytest.raises(InputError, match="no attention named 'slow'; there are reference, fast, flex"):
+def test_an_unknown_attention_is_reported():
+    with pytest.raises(InputError, match="no attention named 'slow'; choose from reference, fast, flex"):
         use_attention(gpt(), "slow")
 
 
-def test_matrices_in_one_are_drawn_with_the_bounds_of_their_own():
-    """Glorot's bound depends on the rows: 64 for W_Q, 8 for W_K and W_V of a single head."""
+def test_stacked_matrices_are_initialised_with_their_own_bounds():
+    """Glorot's bound depends on the number of rows: 64 for W_Q, 8 for W_K and W_V of a single head."""
     model = headway.create("transformer", vocab_size=9, n_layers=1, d_model=64, n_heads=8, n_kv_heads=1)
     q, k, v = model.encoder.blocks[0].attention.qkv.weight.split([64, 8, 8])
     assert q.abs().max().item() == pytest.approx(math.sqrt(6 / 128), rel=0.02)
-    for part in (k, v):
-        assert part.abs().max().item() == pytest.approx(math.sqrt(6 / 72), rel=0.05)
+    for matrix in (k, v):
+        assert matrix.abs().max().item() == pytest.approx(math.sqrt(6 / 72), rel=0.05)
 
 
 def test_an_unknown_name_gets_a_suggestion():

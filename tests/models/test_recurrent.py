@@ -1,4 +1,4 @@
-"""Recurrent models and the neural probabilistic language model: what they compute, and that they learn."""
+"""Recurrent models and the neural probabilistic language model: their equations, sizes and training."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from headway.errors import ConfigError
 from headway.training.objectives import LossModule
 
 
-def test_the_neural_probabilistic_model_is_its_equation():
-    """Bengio et al. 2003, eq. 1, for one window, word by word."""
+def test_nplm_is_its_equation():
+    """Bengio et al. 2003, eq. 1, for one window and at the start of a text."""
     for direct in (False, True):
         model = headway.create("nplm", vocab_size=11, order=4, d_model=3, d_hidden=5, direct=direct).eval()
         with torch.no_grad():
@@ -33,61 +33,62 @@ def test_the_neural_probabilistic_model_is_its_equation():
         assert_close(model(ids)[0, 0], y, rtol=1e-5, atol=1e-5)
 
 
-def test_sizes_are_those_of_the_papers():
+def test_sizes_are_the_papers():
     """Zaremba et al. 2014, medium: two layers of 650 over 10,000 words; Merity et al. 2018: 24 million."""
     medium = headway.create("lstm", vocab_size=10_000, device="meta")
     assert medium.n_params == 2 * 10_000 * 650 + 2 * (4 * 650 * 1300 + 2 * 4 * 650) + 10_000
     awd = headway.create(
         "lstm", vocab_size=10_000, n_layers=3, d_model=400, d_hidden=1150, tie_embeddings=True, device="meta"
     )
-    assert awd.n_params == 24_221_600  # that of salesforce/awd-lstm-lm with its defaults
+    assert awd.n_params == 24_221_600  # of salesforce/awd-lstm-lm with its defaults
 
 
 @pytest.mark.parametrize("family", ["rnn", "lstm", "nplm"])
-def test_the_cost_counts_every_matrix(family):
+def test_matrix_weights_counts_every_matrix(family):
     model = headway.create(family, vocab_size=50, d_model=8, d_hidden=12)
     tables = [model.embedding] if family != "nplm" else [model.C, model.nothing]
     matrices = sum(p.numel() for p in model.parameters() if p.dim() == 2) - sum(t.numel() for t in tables)
     assert matrix_weights(model.config) == matrices
 
 
-def test_windows_that_carry_are_one_long_text():
-    """The loss over three windows, each going on from the one before, is that of the whole, at the same weights."""
+def test_windows_with_carried_state_equal_one_long_text():
+    """The loss over three windows that carry the hidden state is the loss of the full text."""
     model = headway.create("lstm", vocab_size=19, n_layers=2, d_model=8, dropout=0.0).train()
-    learner = LossModule(model, "causal")
-    learner.remember(4)
+    loss_module = LossModule(model, "causal")
+    loss_module.carry_state(4)
     ids = torch.randint(19, (4, 31))
     total = torch.zeros(())
-    for at in range(0, 30, 10):
-        carry = torch.full((4,), float(at > 0))
-        nats, _ = learner(CausalBatch(ids[:, at : at + 10], ids[:, at + 1 : at + 11], carry=carry))
+    for start in range(0, 30, 10):
+        carry = torch.full((4,), float(start > 0))
+        inputs, targets = ids[:, start : start + 10], ids[:, start + 1 : start + 11]
+        nats, _ = loss_module(CausalBatch(inputs, targets, carry=carry))
         total = total + nats.detach()
-    whole = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten(), reduction="sum")
-    assert_close(total, whole, rtol=1e-5, atol=1e-4)
-    again, _ = learner(CausalBatch(ids[:, :10], ids[:, 1:11], carry=torch.zeros(4)))  # a text begins
-    fresh, _ = LossModule(model, "causal")(CausalBatch(ids[:, :10], ids[:, 1:11]))
-    assert_close(again, fresh)
+    expected = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten(), reduction="sum")
+    assert_close(total, expected, rtol=1e-5, atol=1e-4)
+    new_text, _ = loss_module(CausalBatch(ids[:, :10], ids[:, 1:11], carry=torch.zeros(4)))
+    expected, _ = LossModule(model, "causal")(CausalBatch(ids[:, :10], ids[:, 1:11]))
+    assert_close(new_text, expected)
 
 
-def test_a_long_text_is_scored_in_pieces(monkeypatch):
+def test_scoring_a_long_text_in_chunks_changes_nothing(monkeypatch):
     model = headway.create("lstm", vocab_size=19, n_layers=2, d_model=8).eval()
     ids, lengths = torch.randint(19, (3, 50)), torch.tensor([50, 7, 33])
     targets = ids.roll(-1, 1).masked_fill(torch.arange(50) >= lengths[:, None], -100)
     batch = CausalBatch(ids, targets, lengths)
-    whole, _ = LossModule(model, "causal").eval()(batch)
-    monkeypatch.setattr("headway.training.objectives.PIECE", 9)
-    assert_close(LossModule(model, "causal").eval()(batch)[0], whole)
+    expected, _ = LossModule(model, "causal").eval()(batch)
+    monkeypatch.setattr("headway.training.objectives.EVAL_CHUNK_TOKENS", 9)
+    assert_close(LossModule(model, "causal").eval()(batch)[0], expected)
 
 
 @pytest.mark.parametrize("family", ["rnn", "lstm", "nplm"])
-def test_they_learn_are_saved_and_write(family, tmp_path):
+def test_training_saving_and_generation(family, tmp_path):
     (tmp_path / "a.txt").write_text("abcdefgh" * 400)
     recipe = recipe_from_table({
         "model": {"family": family, "d_model": 16, "d_hidden": 24, "dropout": 0.0},
         "tokenizer": {"kind": "char"},
         "data": {"path": str(tmp_path / "a.txt")},
-        "train": {"steps": 150, "batch_size": 8, "window": 16, "lr": 0.02, "warmup_steps": 5, "save_every": 0},
-        "eval": {"every": 0},
+        "train": {"steps": 150, "batch_size": 8, "seq_len": 16, "lr": 0.02, "warmup_steps": 5, "save_every": 0},
+        "eval": {"every_steps": 0},
     })  # fmt: skip
     result = headway.train(recipe, out=tmp_path / "run")
     assert result.score.bits_per_byte < 0.6
@@ -96,15 +97,15 @@ def test_they_learn_are_saved_and_write(family, tmp_path):
     assert text == "efghabcd"
 
 
-def test_rows_carry_only_where_they_can():
-    for settings, says in (
+def test_invalid_recurrent_settings_are_refused():
+    for settings, message in (
         (["model.name=gpt-mini", "train.carry_state=true"], "is for recurrent models"),
         (
             ["model.name=lstm", "train.carry_state=true", "train.grad_accum_steps=2"],
             "one process, train.grad_accum_steps=1",
         ),
     ):
-        with pytest.raises(ConfigError, match=says):
+        with pytest.raises(ConfigError, match=message):
             headway.train(load_recipe("demo", [*settings, "train.steps=1"]), out="/nowhere/run")
     with pytest.raises(ConfigError, match="embedding_dropout=1"):
         headway.create("lstm", embedding_dropout=1)

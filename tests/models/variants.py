@@ -1,4 +1,4 @@
-"""The models that the contract is tested on: every part, alone and in combination."""
+"""Small models to test the contract on: every part, alone and in combination."""
 
 from itertools import product
 
@@ -11,12 +11,12 @@ TINY = {"vocab_size": 41, "context": 24, "d_model": 24, "n_heads": 4, "d_ff": 40
 POSITIONS = ("sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi")
 FEED_FORWARDS = ("relu", "gelu", "gelu-tanh", "swiglu", "relu2")
 
-# Every kind of position with multi-head and grouped-query attention and both orders of the norm …
+# Every position encoding with multi-head and grouped-query attention and both norm orders …
 GPTS = [
     {"positions": positions, "n_kv_heads": kv, "norm_order": order}
     for positions, kv, order in product(POSITIONS, (4, 2), ("pre", "post"))
 ]
-# … then each other part, once with each norm, and heads that do not multiply to the width.
+# … then each other part, once with each norm, and heads whose total width is not d_model.
 GPTS += [{"feed_forward": f, "norm": norm} for f, norm in product(FEED_FORWARDS, ("layer", "rms"))]
 GPTS += [
     {"bias": False, "tie_embeddings": False, "norm": "rms", "positions": "rotary", "feed_forward": "swiglu"},
@@ -36,7 +36,7 @@ RNNS += [{"cell": "lstm", "n_layers": 3, "tie_embeddings": True}]
 NPLMS = [{"order": 2}, {"order": 4}, {"order": 3, "direct": True}]
 
 
-SEQ2SEQS = [{"n_layers": 2}, {"n_layers": 1, "cell": "gru", "reverse": False, "tie_embeddings": True}]
+SEQ2SEQS = [{"n_layers": 2}, {"n_layers": 1, "cell": "gru", "reverse_source": False, "tie_embeddings": True}]
 BAHDANAUS = [{"d_hidden": 10, "d_out": 7}, {"d_hidden": 9, "cell": "lstm", "tie_embeddings": True}]
 BAHDANAUS += [{"d_hidden": 8, "n_encoder_layers": 2}]
 
@@ -46,7 +46,7 @@ def name(config: dict) -> str:
 
 
 def loud(model: Model) -> Model:
-    """Weights large enough that every part matters: at N(0, 0.02) a missing bias or position could hide."""
+    """Set weights large enough that every part matters: at N(0, 0.02) a missing bias or position could go unnoticed."""
     torch.manual_seed(1)
     for parameter in model.parameters():
         if parameter.dim() >= 2:
@@ -65,7 +65,7 @@ def transformer(**config) -> Model:
 
 
 class WithSource:
-    """An encoder-decoder reading a fixed source: the same calls as a decoder, so one set of tests serves both."""
+    """An encoder-decoder with a fixed source: called like a decoder, so one set of tests serves both."""
 
     def __init__(self, model: Model, source: torch.Tensor, mask: torch.Tensor | None):
         self.model, self.source, self.mask, self.config = model, source, mask, model.config
@@ -83,7 +83,7 @@ class WithSource:
 
 
 class Plain(WithSource):
-    """A model without a source."""
+    """A decoder, called like `WithSource`."""
 
     def __init__(self, model: Model):
         self.model, self.config = model, model.config
@@ -99,15 +99,15 @@ N_ROWS = 4
 
 
 def cases() -> list:
-    """Every generative model there is, as functions that make them: (name, maker)."""
-    made = [(f"gpt {name(c)}", lambda c=c: Plain(gpt(**c))) for c in GPTS]
-    made += [(f"transformer {name(c)}", lambda c=c: _with_source(transformer(**c))) for c in TRANSFORMERS]
-    made += [(f"rnn {name(c)}", lambda c=c: Plain(loud(headway.create("rnn", **SMALL, **c)))) for c in RNNS]
-    made += [(f"seq2seq {name(c)}", lambda c=c: _with_source(_small("seq2seq", **c))) for c in SEQ2SEQS]
-    made += [(f"bahdanau {name(c)}", lambda c=c: _with_source(_small("bahdanau", **c))) for c in BAHDANAUS]
-    made += [(f"nplm {name(c)}", lambda c=c: Plain(loud(headway.create("nplm", **SMALL, **c)))) for c in NPLMS]
-    made += [(f"ngram order={n}", lambda n=n: Plain(_counted(n))) for n in (1, 2, 3, 4)]
-    return made
+    """Every variant of every generative model, as (name, function that builds it); names start with the family."""
+    variants = [(f"gpt {name(c)}", lambda c=c: Plain(gpt(**c))) for c in GPTS]
+    variants += [(f"transformer {name(c)}", lambda c=c: _with_source(transformer(**c))) for c in TRANSFORMERS]
+    variants += [(f"rnn {name(c)}", lambda c=c: Plain(loud(headway.create("rnn", **SMALL, **c)))) for c in RNNS]
+    variants += [(f"seq2seq {name(c)}", lambda c=c: _with_source(_small("seq2seq", **c))) for c in SEQ2SEQS]
+    variants += [(f"bahdanau {name(c)}", lambda c=c: _with_source(_small("bahdanau", **c))) for c in BAHDANAUS]
+    variants += [(f"nplm {name(c)}", lambda c=c: Plain(loud(headway.create("nplm", **SMALL, **c)))) for c in NPLMS]
+    variants += [(f"ngram order={n}", lambda n=n: Plain(_fitted_ngram(n))) for n in (1, 2, 3, 4)]
+    return variants
 
 
 def _small(family: str, **config) -> Model:
@@ -121,7 +121,7 @@ def _with_source(model: Model) -> WithSource:
     return WithSource(model, source, mask)
 
 
-def _counted(order: int) -> Model:
+def _fitted_ngram(order: int) -> Model:
     model = headway.create("ngram", vocab_size=41, order=order)
     rng = torch.Generator().manual_seed(6)
     return model.fit((torch.randint(41, (400,), generator=rng) * torch.rand(400, generator=rng)).long())

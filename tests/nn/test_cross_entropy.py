@@ -1,4 +1,4 @@
-"""The fused loss is the plain one: the same sum, the same gradients, whatever the chunks."""
+"""The fused loss equals the plain one, in value and gradients, for any chunk size."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
 
 
-def case(n, d, v, seed, device="cpu", bias=True):
+def random_problem(n, d, v, seed, device="cpu", bias=True):
     rng = torch.Generator().manual_seed(seed)
     h, w, b = (torch.randn(*shape, generator=rng).to(device).requires_grad_() for shape in ((n, d), (v, d), (v,)))
     targets = torch.randint(v, (n,), generator=rng)
@@ -33,24 +33,23 @@ def case(n, d, v, seed, device="cpu", bias=True):
     seed=st.integers(0, 1000),
 )
 def test_equal_to_the_definition(device, n, d, v, chunk, smoothing, bias, seed):
-    h, w, targets, b = case(n, d, v, seed, device, bias)
+    h, w, targets, b = random_problem(n, d, v, seed, device, bias)
     leaves = [t for t in (h, w, b) if t is not None]
-    before, module.CHUNK_NUMBERS[device] = module.CHUNK_NUMBERS[device], chunk
+    old, module.CHUNK_LOGITS[device] = module.CHUNK_LOGITS[device], chunk
     try:
         fused = fused_cross_entropy(h, w, targets, b, smoothing=smoothing)
     finally:
-        module.CHUNK_NUMBERS[device] = before
+        module.CHUNK_LOGITS[device] = old
     plain = cross_entropy(h, w, targets, b, smoothing=smoothing)
     assert_close(fused, plain, rtol=1e-5, atol=1e-4)  # float32 sums of up to 40 losses
-    for ours, theirs in zip(
-        torch.autograd.grad(3 * fused, leaves), torch.autograd.grad(3 * plain, leaves), strict=True
-    ):
-        assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    gradients = [torch.autograd.grad(3 * loss, leaves) for loss in (fused, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_products_are_in_the_precision_of_autocast_and_sums_in_float32(device):
-    h, w, targets, b = case(64, 16, 50, 1, device)
+def test_autocast_sets_the_precision_of_matmuls_and_sums_stay_in_float32(device):
+    h, w, targets, b = random_problem(64, 16, 50, 1, device)
     with torch.autocast(device, torch.bfloat16):
         half = fused_cross_entropy(h, w, targets, b)
     full = fused_cross_entropy(h, w, targets, b)
@@ -58,20 +57,20 @@ def test_products_are_in_the_precision_of_autocast_and_sums_in_float32(device):
     assert 0 < abs(half.item() - full.item()) < 0.01 * full.item()
     grads = torch.autograd.grad(half, (h, w, b))
     assert all(g.dtype == torch.float32 for g in grads)
-    for ours, theirs in zip(grads, torch.autograd.grad(full, (h, w, b)), strict=True):
-        assert float((ours - theirs).norm() / theirs.norm()) < 0.02  # bfloat16 keeps 8 bits
+    for actual, expected in zip(grads, torch.autograd.grad(full, (h, w, b)), strict=True):
+        assert float((actual - expected).norm() / expected.norm()) < 0.02  # bfloat16 keeps 8 bits
 
 
-def test_nothing_is_kept_where_nothing_is_learned():
-    h, w, targets, b = case(8, 4, 10, 2)
+def test_gradients_are_computed_only_where_they_are_needed():
+    h, w, targets, b = random_problem(8, 4, 10, 2)
     with torch.no_grad():
         assert not fused_cross_entropy(h, w, targets, b).requires_grad
     frozen = fused_cross_entropy(h.detach(), w, targets, b)
     assert torch.autograd.grad(frozen, w)[0].shape == w.shape
 
 
-def test_smoothing_has_the_floor_its_definition_implies():
-    """A model that says exactly the smoothed target pays its entropy: for ε = 0.1 and 37,000 tokens, 1.38 nats."""
+def test_label_smoothing_has_the_entropy_of_its_target_as_minimum():
+    """A model that predicts exactly the smoothed target has its entropy as loss: 1.38 nats for ε = 0.1, V = 37,000."""
     v, smoothing = 37_000, 0.1
     p = torch.full((v,), smoothing / v, dtype=torch.float64)
     p[7] += 1 - smoothing
@@ -82,7 +81,7 @@ def test_smoothing_has_the_floor_its_definition_implies():
 
 
 @CUDA
-@pytest.mark.parametrize("vocabulary", [65, 50_257, 128_256])
-def test_padding_of_the_vocabulary_changes_nothing(vocabulary):
-    h, w, targets, _ = case(300, 64, vocabulary, 3, "cuda")
+@pytest.mark.parametrize("vocab_size", [65, 50_257, 128_256])
+def test_padding_the_vocabulary_changes_nothing(vocab_size):
+    h, w, targets, _ = random_problem(300, 64, vocab_size, 3, "cuda")
     assert_close(fused_cross_entropy(h, w, targets), cross_entropy(h, w, targets), rtol=1e-5, atol=1e-2)

@@ -1,4 +1,4 @@
-"""Activations: what compiled code computes is what the definition says."""
+"""Activations: the code for torch.compile equals the definition."""
 
 import pytest
 import torch
@@ -21,14 +21,14 @@ DEFINITIONS = {
 def test_equal_to_the_definition_with_gradients(name, is_compiling, monkeypatch):
     monkeypatch.setattr(feedforward.torch.compiler, "is_compiling", lambda: is_compiling)
     x = torch.cat((torch.linspace(-12, 12, 4001), torch.tensor([0.0, -0.0, 1e-8, 40.0, -40.0]))).requires_grad_()
-    ours, theirs = ACTIVATIONS[name](x), DEFINITIONS[name](x)
-    assert_close(ours, theirs, rtol=1e-6, atol=2e-6)  # 12 times the 1.5e-7 of the series
+    actual, expected = ACTIVATIONS[name](x), DEFINITIONS[name](x)
+    assert_close(actual, expected, rtol=1e-6, atol=2e-6)  # 12 times the 1.5e-7 of the series
     weight = torch.randn_like(x)
-    grads = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (ours, theirs)]
+    grads = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (actual, expected)]
     assert_close(*grads, rtol=1e-5, atol=2e-6)
 
 
-def test_half_precision_goes_in_and_out(monkeypatch):
+def test_bfloat16_input_gives_bfloat16_output(monkeypatch):
     monkeypatch.setattr(feedforward.torch.compiler, "is_compiling", lambda: True)
     x = torch.linspace(-4, 4, 1001, dtype=torch.bfloat16)
     for name in ("gelu", "gelu-tanh"):

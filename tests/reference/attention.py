@@ -1,4 +1,4 @@
-"""Attention in loops, one number at a time: the specification that `headway.nn.attention` is compared with."""
+"""Attention in explicit loops: the specification of `headway.nn.attention`."""
 
 import math
 
@@ -25,7 +25,7 @@ def attention_in_loops(
                     score = sum(q[b, h, t, i].item() * k[b, g, s, i].item() for i in range(K)) / math.sqrt(K)
                     scores[s] = score + (0.0 if bias is None else bias.expand(B, H, T, S)[b, h, t, s].item())
                 if not scores:
-                    continue  # nothing to look at: zero
+                    continue  # nothing to attend to: zero
                 largest = max(scores.values())
                 total = sum(math.exp(x - largest) for x in scores.values())
                 for s, x in scores.items():

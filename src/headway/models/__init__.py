@@ -1,4 +1,4 @@
-"""The models, one idea per file; `MODELS` is what there is."""
+"""The models, one idea per file; `MODELS` maps family names to classes."""
 
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import LanguageModel, Model

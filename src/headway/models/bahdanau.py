@@ -1,13 +1,13 @@
-"""Bahdanau et al. 2015: the decoder looks back at the source, at another place of it for every word it writes.
+"""Bahdanau et al. 2015: for every target token, the decoder attends to different positions of the source.
 
-    h_j = (h→_j, h←_j)                                   a bidirectional layer, or several, read the source (§3.2)
-    s_0 = tanh(W_s h←_1)                                 what the backward one ends with (appendix A.2.2)
+    h_j = (h→_j, h←_j)                                   bidirectional encoder, one or several layers (§3.2)
+    s_0 = tanh(W_s h←_1)                                 from the final backward state (appendix A.2.2)
     c_i, α_i = attend(s_{i−1}, h)                        nn/additive_attention.py (§3.1)
-    s_i = f(s_{i−1}, y_{i−1}, c_i)                       a gated unit (GRU) over the last word and the context
-    t_i = maxout(U_o s_i + V_o E y_{i−1} + C_o c_i)      and one matrix from there to the vocabulary
+    s_i = f(s_{i−1}, y_{i−1}, c_i)                       a GRU over the previous token and the context
+    t_i = maxout(U_o s_i + V_o E y_{i−1} + C_o c_i)      and an output matrix to the vocabulary
 
-Appendix A.2.2 has s_{i−1} in the last line; §2.2, eq. 4, and what came after have s_i, as here. One embedding serves
-source and target, since they share a vocabulary.
+Appendix A.2.2 has s_{i−1} in the last line; §2.2, eq. 4, and later work have s_i, as here. Source and target share a
+vocabulary and one embedding.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from headway.models.builders import check_batch_size
 from headway.nn.additive_attention import AdditiveAttention
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
-from headway.nn.kv_cache import row_indices
 from headway.nn.recurrent import BidirectionalStack, Recurrent, RecurrentState
+from headway.nn.state import row_indices
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """What is seen of the source: states h (B, S, 2D), their keys (B, S, A), and which places are real (B, S)."""
+    """The encoded source: states h (B, S, 2D), their keys (B, S, A) and the mask (B, S), True = real token."""
 
     h: Tensor
     keys: Tensor
@@ -41,7 +41,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class BahdanauState:
-    recurrent_state: RecurrentState  # s_i, and the cell where there is one
+    recurrent_state: RecurrentState  # s_i, and the cell of an LSTM
     source: Annotations
     length: Tensor  # (B,)
 
@@ -76,59 +76,59 @@ class Bahdanau(EncoderDecoder):
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Orthogonal from step to step, as appendix B.1 has it. All else is small there, N(0, 0.01) and less, which
-        Adadelta over days makes up for; from nn/init.py's it learns in minutes."""
+        """Orthogonal recurrent matrices, as in appendix B.1. There all other weights are N(0, 0.01) or smaller, which
+        takes days of Adadelta; with the scheme of nn/init.py the model learns in minutes."""
         orthogonal(self)
 
     @property
     def output(self) -> tuple[Tensor, Tensor]:
-        """The matrix and the bias (V,) that turn vectors into logits."""
+        """The output matrix (V, d_out) and bias (V,)."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Annotations, RecurrentState]:
-        """What is seen of the source, and the state that the decoder begins with."""
+        """The encoded source and the initial decoder state."""
         lengths = source_lengths(source, source_mask)
         check_ids(source, self.config.vocab_size, "source")
-        h, _, back = self.encoder(self.dropout(F.embedding(source, self.embedding)), lengths)
+        h, _, backward_state = self.encoder(self.dropout(F.embedding(source, self.embedding)), lengths)
         h = self.dropout(h)
-        s = torch.tanh(self.first(back[0]))
+        s = torch.tanh(self.first(backward_state[0]))
         cell = (torch.zeros_like(s),) if self.decoder.n_state_tensors == 2 else ()
         return Annotations(h, self.attention.U(h), source_mask), (s, *cell)
 
-    def write(
-        self, ids: Tensor, carried: RecurrentState, seen: Annotations, lengths: Tensor | None
+    def decode(
+        self, ids: Tensor, state: RecurrentState, source: Annotations, lengths: Tensor | None
     ) -> tuple[Tensor, RecurrentState, Tensor]:
-        """The vectors (B, T, …) that are turned into logits, what is carried on, and the alignment (B, T, S)."""
+        """Final hidden states (B, T, d_out), the new decoder state, and the alignment (B, T, S)."""
         check_ids(ids, self.config.vocab_size)
         outputs, alignment = [], []
         for t, y in enumerate(self.dropout(F.embedding(ids, self.embedding)).unbind(dim=1)):
-            c, alpha = self.attention(carried[0], seen.h, seen.keys, seen.mask)
-            _, after = self.decoder(torch.cat((y, c), dim=-1)[:, None], carried)
-            outputs.append(torch.cat((after[0], y, c), dim=-1))
+            c, alpha = self.attention(state[0], source.h, source.keys, source.mask)
+            _, new_state = self.decoder(torch.cat((y, c), dim=-1)[:, None], state)
+            outputs.append(torch.cat((new_state[0], y, c), dim=-1))
             alignment.append(alpha)
             if lengths is not None:
                 is_real = (t < lengths)[:, None]
-                after = tuple(torch.where(is_real, new, old) for new, old in zip(after, carried, strict=True))
-            carried = after
+                new_state = tuple(torch.where(is_real, new, old) for new, old in zip(new_state, state, strict=True))
+            state = new_state
         t = self.maxout(torch.stack(outputs, dim=1)).unflatten(-1, (-1, 2)).amax(dim=-1)  # (B, T, d_out)
-        return self.dropout(t), carried, torch.stack(alignment, dim=1)
+        return self.dropout(t), state, torch.stack(alignment, dim=1)
 
     def alignment(self, ids: Tensor, *, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        """How much each target token (B, T) was written by looking at each of the source: (B, T, S), rows sum to 1.
-        Row t is the look that what follows token t was written with."""
-        seen, carried = self.encode(source, source_mask)
-        return self.write(ids, carried, seen, None)[2]
+        """Attention weights (B, T, S) from each target position to the source tokens; rows sum to 1. Row t holds the
+        weights used to predict the token after token t."""
+        annotations, state = self.encode(source, source_mask)
+        return self.decode(ids, state, annotations, None)[2]
 
-    # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the contract ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
-        """The vectors that are turned into logits."""
+        """Final hidden states (B, T, d_out)."""
         ids, _ = mask_padding(ids, lengths)
         check_source(ids, source)
-        seen, carried = self.encode(source, source_mask)
-        return self.write(ids, carried, seen, None)[0]
+        annotations, state = self.encode(source, source_mask)
+        return self.decode(ids, state, annotations, None)[0]
 
     def start(
         self,
@@ -138,16 +138,18 @@ class Bahdanau(EncoderDecoder):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
     ) -> BahdanauState:
-        """Read the source (B, S) and be ready to write its targets, of any length."""
+        """Encode the source (B, S) and return the initial decoder state. Targets may have any length."""
         source = require_source(source, batch_size)
-        seen, carried = self.encode(source, source_mask)
-        return BahdanauState(carried, seen, torch.zeros(source.shape[0], dtype=torch.long, device=source.device))
+        annotations, state = self.encode(source, source_mask)
+        return BahdanauState(state, annotations, torch.zeros(source.shape[0], dtype=torch.long, device=source.device))
 
     @torch.no_grad()
-    def advance(self, ids: Tensor, state: BahdanauState, lengths: Tensor | None = None) -> tuple[Tensor, BahdanauState]:
-        """The vectors that are turned into logits, after each of the new target tokens (B, T)."""
+    def decode_hidden(
+        self, ids: Tensor, state: BahdanauState, lengths: Tensor | None = None
+    ) -> tuple[Tensor, BahdanauState]:
+        """Final hidden states (B, T, d_out) after each new target token (B, T), and the new state."""
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, len(state.length))
-        hidden, carried, _ = self.write(ids, state.recurrent_state, state.source, lengths)
+        hidden, recurrent_state, _ = self.decode(ids, state.recurrent_state, state.source, lengths)
         length = state.length + (ids.shape[1] if lengths is None else lengths)
-        return hidden, BahdanauState(carried, state.source, length)
+        return hidden, BahdanauState(recurrent_state, state.source, length)

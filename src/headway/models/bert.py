@@ -1,10 +1,10 @@
-"""BERT: an encoder in which every token looks at every other (Devlin et al. 2019).
+"""BERT: an encoder in which every token attends to every other (Devlin et al. 2019).
 
     h₀ = norm(embed(ids) + positions + segment)       segment: first or second sentence
     h_l = block_l(h_{l−1})
-    pooled = tanh(h_L[CLS] W + b)                     the first token stands for the whole text
+    pooled = tanh(h_L[CLS] W + b)                     the first token represents the text
 
-`BERT` is the encoder with its pooler; heads are added apart. `MaskedLM` guesses the tokens behind [MASK].
+`BERT` is the encoder with its pooler; heads are separate classes. `MaskedLM` predicts the tokens behind [MASK].
 """
 
 import torch
@@ -39,15 +39,15 @@ class BERT(Model):
 
     @property
     def width(self) -> int:
-        """Of what it gives for each token."""
+        """Dimension of the hidden state of each token."""
         return self.config.d_model
 
     def init_weights(self) -> None:
-        """Truncated normal of 0.02: the paper gives none, its released code does."""
+        """Truncated normal with std 0.02, from the released code; the paper does not say."""
         truncated_normal(self, std=0.02)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """ids (B, T); mask (B, T), True = a real token; segments (B, T), by default all the first. → (B, T, D)."""
+        """ids (B, T); mask (B, T), True = a real token; segments (B, T), default 0. → (B, T, D)."""
         check_shape(ids)
         check_context(ids.shape[1], self.positions.limit, self.config.positions)
         check_mask(ids, mask, "mask")
@@ -57,7 +57,7 @@ class BERT(Model):
                 raise InputError(f"segments of shape {tuple(segments.shape)} for ids of shape {tuple(ids.shape)}")
         ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
         pos = torch.arange(ids.shape[-1], device=ids.device)[None]
-        look = AttentionContext(
+        ctx = AttentionContext(
             mask=None if mask is None else mask[:, None, None],
             bias=self.positions.bias(pos, pos),
             qkv_transform=self.positions.qkv_transform(pos),
@@ -66,7 +66,7 @@ class BERT(Model):
         x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
         x = self.dropout(self.embedding_norm(x))
         for block in self.blocks:
-            x = block(x, look)
+            x = block(x, ctx)
         return self.norm(x)
 
     def pool(self, hidden: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class BERT(Model):
 class MaskedLM(Model):
     """The masked-LM head on an encoder: dense, activation, norm, then the embedding matrix and a bias.
 
-    As in the released code of Devlin et al. 2019; the activation is the encoder's own (GELU where that has a gate).
+    As in the released code of Devlin et al. 2019; the activation is the encoder's (GELU if that one is gated).
     """
 
     config: BERTConfig
@@ -85,16 +85,16 @@ class MaskedLM(Model):
     def __init__(self, encoder: BERT):
         super().__init__()
         self.encoder, self.config, self.tokenizer = encoder, encoder.config, encoder.tokenizer
-        c, like = encoder.config, encoder.embedding.weight  # the head lives where the encoder does
-        self.dense = nn.Linear(c.d_model, c.d_model, device=like.device, dtype=like.dtype)
-        self.norm = nn.LayerNorm(c.d_model, eps=c.norm_eps, device=like.device, dtype=like.dtype)
-        self.output = None if c.tie_embeddings else nn.Parameter(torch.empty_like(like))
-        self.bias = nn.Parameter(like.new_empty(c.vocab_size))
+        c, weight = encoder.config, encoder.embedding.weight  # the head has the encoder's device and dtype
+        self.dense = nn.Linear(c.d_model, c.d_model, device=weight.device, dtype=weight.dtype)
+        self.norm = nn.LayerNorm(c.d_model, eps=c.norm_eps, device=weight.device, dtype=weight.dtype)
+        self.output = None if c.tie_embeddings else nn.Parameter(torch.empty_like(weight))
+        self.bias = nn.Parameter(weight.new_empty(c.vocab_size))
         self.activation = ACTIVATIONS.get(c.feed_forward, F.gelu)
         self.init_weights()
 
     def init_weights(self) -> None:
-        """The head's alone: the encoder comes with weights of its own."""
+        """Only the head: the encoder is already initialised."""
         truncated_normal(self.dense, std=0.02)
         self.norm.reset_parameters()
         nn.init.zeros_(self.bias)
@@ -103,11 +103,11 @@ class MaskedLM(Model):
 
     @property
     def table(self) -> nn.Parameter:
-        """The matrix (V, D) that turns vectors into logits."""
+        """The output matrix (V, D)."""
         return self.encoder.embedding.weight if self.output is None else self.output
 
     def hidden_states(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """The vectors (B, T, D) that are turned into logits."""
+        """Final hidden states (B, T, D)."""
         return self.norm(self.activation(self.dense(self.encoder(ids, mask, segments))))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -119,5 +119,5 @@ def check_mask(ids: Tensor, mask: Tensor | None, name: str) -> None:
     if mask is not None and (mask.shape != ids.shape or mask.dtype != torch.bool):
         raise InputError(
             f"{name} of shape {tuple(mask.shape)} and type {mask.dtype} for ids of shape {tuple(ids.shape)}: "
-            f"one boolean per token, True = may be looked at; use {name}.bool()"
+            f"one boolean per token, True = may be attended to; use {name}.bool()"
         )

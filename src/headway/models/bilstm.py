@@ -1,10 +1,10 @@
-"""An encoder of recurrent layers that read both ways (Graves & Schmidhuber 2005), for tagging and classifying.
+"""A bidirectional recurrent encoder (Graves & Schmidhuber 2005), for tagging and classification.
 
     x₀ = embed(ids)
-    x_l = (onward_l(x_{l−1}), back_l(x_{l−1})),  l = 1 … L       each token knows what stands before and after it
+    x_l = (forward_l(x_{l−1}), backward_l(x_{l−1})),  l = 1 … L       each token sees its left and right context
 
-Before BERT this was how words were tagged (Huang et al. 2015; Ma & Hovy 2016, who add characters and a CRF). The same
-heads sit on it (heads.py); one layer is bidirectional, several are a deep bidirectional network.
+This was the standard tagger before BERT (Huang et al. 2015; Ma & Hovy 2016, who add characters and a CRF). It takes the
+same heads (heads.py).
 """
 
 import torch
@@ -34,23 +34,23 @@ class BiLSTM(Model):
 
     @property
     def width(self) -> int:
-        """Of what it gives for each token."""
+        """Dimension of the hidden state of each token."""
         return 2 * self.config.d_hidden
 
     def init_weights(self) -> None:
         orthogonal(self)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """ids (B, T); mask (B, T), True = a real token, real ones first. → (B, T, 2 d_hidden). It knows no segments."""
+        """ids (B, T); mask (B, T), True = a real token, padding last. → (B, T, 2 d_hidden). No segments."""
         check_shape(ids)
         check_mask(ids, mask, "mask")
         if segments is not None:
-            raise InputError("a BiLSTM reads one text: it has no segments for a second")
+            raise InputError("a BiLSTM has no segments: pass one text without segments, or use a bert")
         ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
         check_ids(ids, self.config.vocab_size)
         x = self.dropout(F.embedding(ids, self.embedding))
         return self.layers(x, source_lengths(ids, mask))[0]
 
     def pool(self, hidden: Tensor) -> Tensor:
-        """hidden (B, T, D) → one vector per text (B, D), from its first token: reading back ends there."""
+        """hidden (B, T, D) → one vector per text (B, D), from its first token, where the backward pass ends."""
         return torch.tanh(self.pooler(hidden[:, 0]))

@@ -1,4 +1,4 @@
-"""From a config to the parts of a stack: where the three Transformer families, and only they, read the same fields."""
+"""Builds the parts of a Transformer stack from a config, for the three families that share `StackConfig`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ def build_norm(c: StackConfig) -> Callable[[], nn.Module]:
 
 
 def build_final_norm(c: StackConfig) -> nn.Module:
-    """Pre-norm blocks add to a stream that nobody normalised; post-norm blocks end normalised."""
+    """Pre-norm blocks leave the residual stream unnormalised; post-norm blocks end normalised."""
     return build_norm(c)() if c.norm_order == "pre" else nn.Identity()
 
 
@@ -44,36 +44,38 @@ def build_positions(c: StackConfig, *, is_causal: bool) -> Positions:
 
 
 def build_blocks(c: StackConfig, n_layers: int, *, attention_dropout: float, cross: bool = False) -> Blocks:
-    """`attention_dropout` falls on the attention weights: GPT and BERT have it, the 2017 paper does not."""
-    heads: dict[str, Any] = {"d_head": c.d_head, "n_kv_heads": c.n_kv_heads}
-    heads |= {"bias": c.bias, "dropout": attention_dropout}
+    """`attention_dropout` applies to the attention weights: GPT and BERT have it, the 2017 paper does not."""
+    options: dict[str, Any] = {"d_head": c.d_head, "n_kv_heads": c.n_kv_heads}
+    options |= {"bias": c.bias, "dropout": attention_dropout}
     return Blocks(
         Block(
-            SelfAttention(c.d_model, c.n_heads, **heads),
+            SelfAttention(c.d_model, c.n_heads, **options),
             make_feed_forward(c.feed_forward, c.d_model, c.d_ff, bias=c.bias),
             build_norm(c),
             norm_order=c.norm_order,
             dropout=c.dropout,
-            cross_attention=CrossAttention(c.d_model, c.n_heads, **heads) if cross else None,
+            cross_attention=CrossAttention(c.d_model, c.n_heads, **options) if cross else None,
         )
         for _ in range(n_layers)
     )
 
 
-def start_cache(model: Model, place: Positions, n_layers: int, batch_size: int, capacity: int | None) -> KVCache:
-    """The empty KV cache of a decoder: fixed at `capacity`, or begun at the context and growing as positions allow."""
+def start_cache(model: Model, positions: Positions, n_layers: int, batch_size: int, capacity: int | None) -> KVCache:
+    """An empty KV cache: fixed at `capacity` if given, else starting at the context and growing as positions allow."""
     c = model.config
     assert isinstance(c, StackConfig)
     if batch_size < 0 or (capacity is not None and capacity < 1):
-        raise InputError(f"start(batch_size={batch_size}, capacity={capacity}): rows from 0, positions from 1")
-    check_context(capacity or 0, place.limit, c.positions)
+        raise InputError(
+            f"start(batch_size={batch_size}, capacity={capacity}): batch_size must be at least 0, capacity at least 1"
+        )
+    check_context(capacity or 0, positions.limit, c.positions)
     return KVCache.empty(
         n_layers,
         batch_size,
         c.n_kv_heads,
         capacity or c.context,
         c.d_head,
-        limit=capacity or place.limit,
+        limit=capacity or positions.limit,
         dtype=model.dtype,
         device=model.device,
     )
@@ -83,5 +85,5 @@ def check_batch_size(ids: Tensor, n_rows: int) -> None:
     if ids.shape[0] != n_rows:
         raise InputError(
             f"ids of shape {tuple(ids.shape)} for a state of {n_rows} rows: "
-            f"begin with start(batch_size={ids.shape[0]}), or reorder the state"
+            f"use start(batch_size={ids.shape[0]}), or reorder the state"
         )

@@ -1,10 +1,10 @@
-"""Heads on an encoder, for what is known about a text: one label, a tag per word, or where the answer stands.
+"""Heads on an encoder: text classification, tagging, and extractive question answering.
 
-    Classifier   the pooled text → one of the labels         Devlin et al. 2019, §4.1
-    Tagger       every token → one of the tags               §5.3
-    SpanReader   every token → is it the first, the last?    §4.2
+    Classifier   the pooled text → a label                    Devlin et al. 2019, §4.1
+    Tagger       every token → a tag                          §5.3
+    SpanReader   every token → start and end score            §4.2
 
-The names of labels and tags are the config's, so that a saved model knows them.
+Label and tag names are part of the config, so a saved model includes them.
 """
 
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ TextEncoder = BERT | BiLSTM
 
 
 class Head(Model):
-    """What the three share: an encoder, dropout, and one linear layer, which lives where the encoder does."""
+    """Base of the three heads: an encoder, dropout, and a linear layer with the encoder's device and dtype."""
 
     config: BERTConfig | BiLSTMConfig
 
@@ -32,13 +32,13 @@ class Head(Model):
         self.init_weights()
 
     def init_weights(self) -> None:
-        """The head's alone: the encoder comes with weights of its own."""
+        """Only the head: the encoder is already initialised."""
         truncated_normal(self.output, std=0.02)
 
 
 def _n_labels(config: BERTConfig | BiLSTMConfig) -> int:
     if not config.labels:
-        raise ConfigError(f"this head needs the names it chooses from: {type(config).__name__}(labels=[…])")
+        raise ConfigError(f"this head needs the names of its labels: {type(config).__name__}(labels=[…])")
     return len(config.labels)
 
 
@@ -65,5 +65,5 @@ class SpanReader(Head):
         super().__init__(encoder, 2)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Scores (B, 2, T) of each token as the first and as the last of the answer."""
+        """Logits (B, 2, T) of each token as the start and as the end of the answer."""
         return self.output(self.encoder(ids, mask, segments)).transpose(1, 2)

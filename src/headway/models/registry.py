@@ -1,4 +1,4 @@
-"""From a name to a new model: `headway.create("gpt2")`. `MODELS` is what there is."""
+"""Create a model by name: `headway.create("gpt2")`. `MODELS` maps family names to classes."""
 
 from typing import Any
 
@@ -38,13 +38,13 @@ def create(
     dtype: torch.dtype | str | None = None,
     **overrides: Any,
 ) -> Model:
-    """A new model of a family or preset, with random weights from torch's generator.
+    """A new model of a family or preset, randomly initialised from torch's global generator.
 
     >>> create("gpt2", n_layers=2, device="meta").n_params
     53561088
     """
     config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
-    with torch.device("meta"):  # nothing is allocated or filled twice
+    with torch.device("meta"):  # so nothing is allocated or initialised twice
         model = MODELS[config.family](config)
     model.to(parse_dtype(dtype))
     if str(device) != "meta":

@@ -1,16 +1,16 @@
-"""RNN: one vector a layer holds all that came before (Mikolov et al. 2010; Zaremba et al. 2014; Merity et al. 2018).
+"""Recurrent language models (Mikolov et al. 2010; Zaremba et al. 2014; Merity et al. 2018).
 
     x₀ = embed(ids)
     x_l, h_l = layer_l(x_{l−1}, h_l),  l = 1 … L       nn/recurrent.py: Elman networks, LSTMs, GRUs
-    logits = x_L Wᵀ + b                                W: the embedding, or a matrix of its own
+    logits = x_L Wᵀ + b                                W: the embedding, or a separate matrix
 
-The state is as large after a million tokens as after one, and there is no context to run out of: a text is read in
-windows of any size, each going on from the state the last one left. Learning does so too, and goes back through one
-window at a time (truncated backpropagation through time).
+One vector per layer summarises the past, so the state has the same size after a million tokens as after one, and there
+is no context limit: a text can be processed in windows of any length, each starting from the state the previous one
+left. Training does the same and backpropagates through one window at a time (stateful truncated BPTT).
 
-Dropout is between layers, never from step to step (Zaremba et al. 2014, §3.1). `locked`: one mask for all steps of a
-window (variational); `dropout_words`: whole words of the vocabulary; `dropout_weights`: weights from h to h. All three
-together are AWD-LSTM's (Merity et al. 2018).
+Dropout is applied between layers, never from step to step (Zaremba et al. 2014, §3.1). `variational_dropout`: one mask
+for all steps of a window; `embedding_dropout`: whole rows of the embedding; `weight_drop`: hidden-to-hidden weights.
+All three together make an AWD-LSTM (Merity et al. 2018).
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ from headway.errors import InputError
 from headway.models.base import AutoregressiveLM, mask_padding
 from headway.models.builders import check_batch_size
 from headway.nn.embedding import check_ids
-from headway.nn.kv_cache import row_indices
 from headway.nn.recurrent import Recurrent, RecurrentState, variational_dropout
+from headway.nn.state import row_indices
 
 
 @dataclass(frozen=True)
 class RNNState:
-    """What each layer carries on: (h,) or (h, c), each (B, D)."""
+    """The state of each layer: (h,) or (h, c), each (B, D)."""
 
     layers: tuple[RecurrentState, ...]
     length: Tensor  # (B,)
@@ -65,7 +65,7 @@ class RNN(AutoregressiveLM):
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Words uniform in ±0.1 (Merity et al. 2018, §4.1), layers as torch has them."""
+        """Embeddings uniform in ±0.1 (Merity et al. 2018, §4.1), layers with torch's default."""
         for table in (self.embedding, self.unembedding):
             if table is not None:
                 nn.init.uniform_(table, -0.1, 0.1)
@@ -75,27 +75,27 @@ class RNN(AutoregressiveLM):
 
     @property
     def output(self) -> tuple[Tensor, Tensor]:
-        """The matrix (V, D) and the bias (V,) that turn vectors into logits."""
+        """The output matrix (V, D) and bias (V,)."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
     def run(
         self, ids: Tensor, layers: Sequence[RecurrentState], lengths: Tensor | None = None
     ) -> tuple[Tensor, list[RecurrentState]]:
-        """The vectors (B, T, D) that are turned into logits, and what the layers carry on."""
+        """Final hidden states (B, T, D) and the new state of each layer."""
         check_ids(ids, self.config.vocab_size)
-        x, after = self._drop(self._words(ids), self.config.input_dropout), []
-        for i, (layer, carried) in enumerate(zip(self.layers, layers, strict=True)):
-            x, carried = layer(x, carried, lengths)
-            after.append(carried)
+        x, new_layers = self._drop(self._embed(ids), self.config.input_dropout), []
+        for i, (layer, state) in enumerate(zip(self.layers, layers, strict=True)):
+            x, state = layer(x, state, lengths)
+            new_layers.append(state)
             is_last = i == len(self.layers) - 1
             x = self._drop(x, self.config.dropout if is_last else self.config.hidden_dropout)
-        return x, after
+        return x, new_layers
 
-    def _words(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor) -> Tensor:
         if not self.training or not self.config.embedding_dropout:
             return F.embedding(ids, self.embedding)
-        kept = F.dropout(torch.ones_like(self.embedding[:, :1]), self.config.embedding_dropout, True)  # (V, 1)
-        return F.embedding(ids, self.embedding) * F.embedding(ids, kept)
+        row_mask = F.dropout(torch.ones_like(self.embedding[:, :1]), self.config.embedding_dropout, True)  # (V, 1)
+        return F.embedding(ids, self.embedding) * F.embedding(ids, row_mask)
 
     def _drop(self, x: Tensor, p: float) -> Tensor:
         return (
@@ -104,7 +104,8 @@ class RNN(AutoregressiveLM):
             else F.dropout(x, p, self.training)
         )
 
-    def begin(self, batch_size: int) -> list[RecurrentState]:
+    def initial_state(self, batch_size: int) -> list[RecurrentState]:
+        """The zero state of each layer."""
         return [layer.start(batch_size) for layer in self.layers]
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,20 +114,20 @@ class RNN(AutoregressiveLM):
         return self.unembed(self.hidden_states(ids, lengths))
 
     def hidden_states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Padding comes last, and nothing after a row's end is asked for: it may be computed."""
+        """Final hidden states (B, T, D). Padding comes last, so it cannot affect real tokens."""
         ids, _ = mask_padding(ids, lengths)
-        return self.run(ids, self.begin(ids.shape[0]))[0]
+        return self.run(ids, self.initial_state(ids.shape[0]))[0]
 
     def start(self, batch_size: int = 1, capacity: int | None = None) -> RNNState:
-        """Nothing read yet. No room is needed, so `capacity` is for the contract's sake."""
+        """The zero state. `capacity` is ignored: the state has a fixed size."""
         if batch_size < 0:
-            raise InputError(f"start(batch_size={batch_size}): rows from 0")
+            raise InputError(f"start(batch_size={batch_size}): batch_size must be at least 0")
         length = torch.zeros(batch_size, dtype=torch.long, device=self.device)
-        return RNNState(tuple(self.begin(batch_size)), length)
+        return RNNState(tuple(self.initial_state(batch_size)), length)
 
     @torch.no_grad()
-    def advance(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
-        """The vectors (B, T, D) that are turned into logits, after each of the new tokens (B, T)."""
+    def decode_hidden(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
+        """Final hidden states (B, T, D) after each new token (B, T), and the new state."""
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, len(state.length))
         hidden, layers = self.run(ids, state.layers, lengths)

@@ -1,9 +1,9 @@
-"""seq2seq: a deep LSTM reads the source into its state, another writes the target from it (Sutskever et al. 2014).
+"""seq2seq: a deep LSTM encodes the source into its state, another decodes the target from it (Sutskever et al. 2014).
 
-    state = read(x_S, …, x_1)                the source is read backwards: its first words are then near the target's
-    logits = write(y_1, …, y_{t−1}; state)   a language model that begins with a head full of the source
+    state = encode(x_S, …, x_1)               the source is reversed: its first words are then close to the target's
+    logits = decode(y_1, …, y_{t−1}; state)   a language model that starts from the encoder's state
 
-All that the target knows of the source is the state after its last word, of one size for every sentence: the
+The final encoder state is all the decoder knows of the source, and it has the same size for every sentence: the
 bottleneck that attention removed (bahdanau.py).
 """
 
@@ -37,45 +37,46 @@ class Seq2Seq(EncoderDecoder):
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Orthogonal and Xavier. Sutskever et al. 2014, §3.4, draw all of it uniformly in ±0.08, for 1,000 units;
-        small ones learn from that ten times as slowly."""
+        """Orthogonal and Xavier. Sutskever et al. 2014, §3.4, draw all weights uniformly in ±0.08, for 1,000 units;
+        small models learn ten times as slowly from that."""
         orthogonal(self)
 
     @property
     def output(self) -> tuple[Tensor, Tensor]:
-        """The matrix (V, D) and the bias (V,) that turn vectors into logits."""
+        """The output matrix (V, D) and bias (V,)."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> list[RecurrentState]:
-        """source (B, S), source_mask (B, S) True = a real token → what each layer holds after the last one."""
+        """source (B, S), source_mask (B, S) True = a real token → the final state of each encoder layer."""
         lengths = source_lengths(source, source_mask)
         check_ids(source, self.config.vocab_size, "source")
         x = F.embedding(reverse_sequences(source, lengths) if self.config.reverse_source else source, self.embedding)
-        after = []
+        layers = []
         for layer in self.encoder:
-            x, carried = layer(self.dropout(x), layer.start(x.shape[0]), lengths)
-            after.append(carried)
-        return after
+            x, state = layer(self.dropout(x), layer.start(x.shape[0]), lengths)
+            layers.append(state)
+        return layers
 
-    def write(
+    def decode(
         self, ids: Tensor, layers: Sequence[RecurrentState], lengths: Tensor | None
     ) -> tuple[Tensor, list[RecurrentState]]:
+        """Final hidden states (B, T, D) and the new state of each decoder layer."""
         check_ids(ids, self.config.vocab_size)
-        x, after = F.embedding(ids, self.embedding), []
-        for layer, carried in zip(self.decoder, layers, strict=True):
-            x, carried = layer(self.dropout(x), carried, lengths)
-            after.append(carried)
-        return self.dropout(x), after
+        x, new_layers = F.embedding(ids, self.embedding), []
+        for layer, state in zip(self.decoder, layers, strict=True):
+            x, state = layer(self.dropout(x), state, lengths)
+            new_layers.append(state)
+        return self.dropout(x), new_layers
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
-        """The vectors (B, T, D) that are turned into logits."""
+        """Final hidden states (B, T, D)."""
         ids, _ = mask_padding(ids, lengths)
         check_source(ids, source)
-        return self.write(ids, self.encode(source, source_mask), None)[0]
+        return self.decode(ids, self.encode(source, source_mask), None)[0]
 
     def start(
         self,
@@ -85,17 +86,17 @@ class Seq2Seq(EncoderDecoder):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
     ) -> RNNState:
-        """Read the source (B, S) and be ready to write its targets, of any length."""
+        """Encode the source (B, S) and return the initial decoder state. Targets may have any length."""
         source = require_source(source, batch_size)
         layers = tuple(self.encode(source, source_mask))
         return RNNState(layers, torch.zeros(source.shape[0], dtype=torch.long, device=source.device))
 
     @torch.no_grad()
-    def advance(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
-        """The vectors (B, T, D) that are turned into logits, after each of the new target tokens (B, T)."""
+    def decode_hidden(self, ids: Tensor, state: RNNState, lengths: Tensor | None = None) -> tuple[Tensor, RNNState]:
+        """Final hidden states (B, T, D) after each new target token (B, T), and the new state."""
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, len(state.length))
-        hidden, layers = self.write(ids, state.layers, lengths)
+        hidden, layers = self.decode(ids, state.layers, lengths)
         return hidden, RNNState(tuple(layers), state.length + (ids.shape[1] if lengths is None else lengths))
 
 

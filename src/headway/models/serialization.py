@@ -1,8 +1,8 @@
 """A model on disk is a transformers directory: `config.json`, `model.safetensors`, and the tokenizer's files.
 
-Where transformers knows the architecture (layouts.py) the directory loads there unchanged, and theirs loads here.
-Where it does not, `model_type` is `headway-…`, `config.json` holds our config and the tensors keep our names.
-Nothing is ever unpickled.
+If transformers supports the architecture (`models/hf/`), it loads the directory unchanged, and Headway loads
+directories that transformers wrote. Otherwise `model_type` is `headway-…`, `config.json` holds Headway's config and the
+tensors keep Headway's names. Nothing is ever unpickled.
 """
 
 import functools
@@ -30,43 +30,45 @@ from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
 from headway.models.heads import Classifier, SpanReader, Tagger
-from headway.models.hf.layouts import LAYOUTS, Layout
+from headway.models.hf import LAYOUTS, Layout
 from headway.models.registry import MODELS
 from headway.models.transformer import Transformer
 from headway.tokenizers.loading import load_tokenizer, tokenizer_file
 
-# Model class by name, as in LAYOUTS → from a config to the model.
+# By class name, as in LAYOUTS: heads take an encoder, builders take a config.
 _HEADS: dict[str, Callable[[Any], Model]] = {
     "MaskedLM": MaskedLM,
     "Classifier": Classifier,
     "Tagger": Tagger,
     "SpanReader": SpanReader,
 }
-_MAKERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
-_MAKERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
+_BUILDERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
+_BUILDERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
 
 WEIGHTS = "model.safetensors"
-AVERAGED = "averaged"  # in a run: the mean of its last checkpoints
-SHARDS = "shards"  # in a checkpoint of many ranks: the weights in their shares, by our names
+AVERAGED = "averaged"  # subfolder of a run: the mean of its last checkpoints
+SHARDS = "shards"  # subfolder of a distributed checkpoint: the weights in shards, by Headway's names
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
     path = Path(path)
     if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
-        raise CheckpointError(f"{path} holds something else than a model, which overwriting would delete")
+        raise CheckpointError(
+            f"{path} holds something else than a model, and overwriting would delete it: choose another path"
+        )
     with new_directory(path, overwrite=overwrite) as folder:
         write_model(model, folder)
     return path
 
 
 def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
-    """Write the files of a model into a folder that exists; without `weights`, all the others."""
+    """Write the files of a model into an existing folder; with `weights=False`, all but the weights."""
     config = model.config
     _check_tokenizer(model, folder)
     tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
     for layout in LAYOUTS.get(type(model).__name__, ()) if isinstance(config, StackConfig) else ():
-        if fields := layout.write_config(config):
-            tensors = layout.to_theirs(config, tensors) if weights else {}
+        if fields := layout.config_to_hf(config):
+            tensors = layout.to_hf(config, tensors) if weights else {}
             document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
             break
     else:
@@ -78,7 +80,7 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     if weights:
         try:  # contiguous copies: safetensors refuses tensors that share memory
             save_file({n: t.contiguous().clone() for n, t in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
-            (folder / WEIGHTS).chmod(0o644)  # like the files beside it; safetensors lets its owner alone read it
+            (folder / WEIGHTS).chmod(0o644)  # like the other files; safetensors makes it readable by its owner only
         except SafetensorError as error:  # such as a full disk
             raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
     if not isinstance(config, BERTConfig | BiLSTMConfig):
@@ -91,9 +93,9 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None) -> Model:
-    """The model in a directory, or in a run (its best checkpoint), ready to use, with its `.tokenizer` if there is one.
+    """Load a model directory, or a run's best checkpoint, in eval mode, with its `.tokenizer` if it has one.
 
-    `dtype` defaults to that of the file. `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
+    `dtype` defaults to that of the file. Example: `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
     """
     folder = find_model(path)
     if (folder / CHECKSUMS).is_file():
@@ -103,27 +105,27 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
             raise CheckpointError(f"{error}; if you changed it yourself, remove {folder / CHECKSUMS}") from None
     document = read_json(folder / "config.json")
     model, layout = _from_config(document, folder)
-    tensors = _weights(folder, model, layout)
+    tensors = _read_weights(folder, model, layout)
     try:
         model.load_weights(tensors)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
-    precision = parse_dtype(dtype)
-    kinds = {t.dtype for t in tensors.values() if t.is_floating_point()}
-    if precision is None and len(kinds) > 1:  # a file of several precisions is used in the widest
-        precision = functools.reduce(torch.promote_types, kinds)
+    target_dtype = parse_dtype(dtype)
+    file_dtypes = {t.dtype for t in tensors.values() if t.is_floating_point()}
+    if target_dtype is None and len(file_dtypes) > 1:  # a file of mixed precision is loaded in the widest
+        target_dtype = functools.reduce(torch.promote_types, file_dtypes)
     model.tokenizer = load_tokenizer(folder) if tokenizer_file(folder) else None
     _check_tokenizer(model, folder)
-    return model.to(parse_device(device), precision).eval()
+    return model.to(parse_device(device), target_dtype).eval()
 
 
 def read_weights(folder: Path, model: Model) -> dict[str, Tensor]:
-    """The weights in a folder by the names of this model, which was saved there."""
+    """The weights in a folder to which `model` was saved, by the parameter names of `model`."""
     _, layout = _from_config(read_json(folder / "config.json"), folder)
-    return _weights(folder, model, layout)
+    return _read_weights(folder, model, layout)
 
 
-def _weights(folder: Path, model: Model, layout: Layout | None) -> dict[str, Tensor]:
+def _read_weights(folder: Path, model: Model, layout: Layout | None) -> dict[str, Tensor]:
     if (folder / SHARDS).is_dir():
         return _read_shards(folder / SHARDS, model)
     tensors = read_tensors(folder)
@@ -131,28 +133,28 @@ def _weights(folder: Path, model: Model, layout: Layout | None) -> dict[str, Ten
         return tensors
     assert isinstance(model.config, StackConfig)
     try:
-        return layout.to_ours(model.config, tensors, model.state_dict())
+        return layout.from_hf(model.config, tensors, model.state_dict())
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
 
 
 def _read_shards(folder: Path, model: Model) -> dict[str, Tensor]:
-    """The shares of many ranks, put together: the averaged weights where there are any."""
-    from torch.distributed.checkpoint import load as read_shares
+    """Assemble the weights from the shards of all ranks; the averaged weights if there are any."""
+    from torch.distributed.checkpoint import load as load_distributed
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
     reader = HuggingFaceStorageReader(str(folder))
     names = reader.read_metadata().state_dict_metadata
-    kind = "average" if any(name.startswith("average/") for name in names) else "model"
-    found = {f"{kind}/{name}": torch.empty(t.shape, dtype=t.dtype) for name, t in model.state_dict().items()}
+    prefix = "average" if any(name.startswith("average/") for name in names) else "model"
+    tensors = {f"{prefix}/{name}": torch.empty(t.shape, dtype=t.dtype) for name, t in model.state_dict().items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this is one process, which is what is meant
-        read_shares(found, storage_reader=reader, no_dist=True)
-    return {name.removeprefix(f"{kind}/"): tensor for name, tensor in found.items()}
+        warnings.simplefilter("ignore")  # about running in a single process, which is intended
+        load_distributed(tensors, storage_reader=reader, no_dist=True)
+    return {name.removeprefix(f"{prefix}/"): tensor for name, tensor in tensors.items()}
 
 
 def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layout | None]:
-    """An empty model (on the meta device) as config.json describes it, and the layout of its files."""
+    """An empty model (on the meta device) from config.json, and the transformers layout of its files, if any."""
     kind = str(document.get("model_type"))
     file = folder / "config.json"
     try:
@@ -163,18 +165,18 @@ def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layo
                     raise CheckpointError(
                         f"{file}: no family {family!r} in this version; there are {', '.join(MODELS)}"
                     )
-                known = {*FAMILIES[family].__struct_fields__, "family"}
-                config = build(FAMILIES[family], {k: v for k, v in document.items() if k in known})
+                fields = {*FAMILIES[family].__struct_fields__, "family"}
+                config = build(FAMILIES[family], {k: v for k, v in document.items() if k in fields})
                 name = next(iter(document.get("architectures") or []), None)
                 model = MODELS[family](config)
                 return (_HEADS[name](model) if name in _HEADS else model), None
-            found = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
-            if not found:
+            candidates = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
+            if not candidates:
                 types = sorted({layout.model_type for ls in LAYOUTS.values() for layout in ls})
                 raise CheckpointError(f"{file}: model_type={kind!r} is not supported; there are {', '.join(types)}")
-            wants = document.get("architectures") or []
-            name, layout = next((f for f in found if f[1].architecture in wants), found[0])
-            return _MAKERS[name](layout.read_config(document)), layout
+            architectures = document.get("architectures") or []
+            name, layout = next((c for c in candidates if c[1].architecture in architectures), candidates[0])
+            return _BUILDERS[name](layout.config_from_hf(document)), layout
     except KeyError as error:
         raise CheckpointError(f"{file} lacks {error.args[0]!r}, which a {kind} model needs") from None
     except (ConfigError, TypeError) as error:
@@ -185,33 +187,34 @@ def _check_tokenizer(model: Model, folder: Path) -> None:
     if model.tokenizer is not None and model.tokenizer.vocab_size > model.config.vocab_size:
         raise CheckpointError(
             f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model {model.config.vocab_size}; "
-            f"do both files belong together?"
+            f"do the two belong together?"
         )
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder of a model: the path itself, or a run's best checkpoint, by its score on held-out text."""
+    """The folder of a model: the path itself, or a run's best checkpoint by validation score."""
     path = Path(path)
     if (path / "config.json").is_file():
         return path
     checkpoints = [c for c in (path / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", c.name)]
     checkpoints = [c for c in [*checkpoints, path / AVERAGED] if (c / "config.json").is_file()]
     if checkpoints:
-        return min(checkpoints, key=_merit)
+        return min(checkpoints, key=_rank)
     if path.is_dir():
-        raise CheckpointError(f"{path} is no model: it has neither config.json nor checkpoints/step-N")
+        raise CheckpointError(f"{path} is not a model: it has neither config.json nor checkpoints/step-N")
     hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
     if path.is_file():
-        hint = f"; of a file of n-grams (.arpa, .counts) make one: headway convert {path} DIRECTORY"
-    raise CheckpointError(f"no model at {path}: give a model directory or a run such as runs/demo{hint}")
+        hint = f"; convert an n-gram file (.arpa, .counts) first: headway convert {path} DIRECTORY"
+    raise CheckpointError(f"no model at {path}: pass a model directory or a run such as runs/demo{hint}")
 
 
-def _merit(checkpoint: Path) -> tuple[float, int]:
+def _rank(checkpoint: Path) -> tuple[float, int]:
+    """Sort key: the lowest score is the best checkpoint, the latest of equals first."""
     step = int(checkpoint.name.removeprefix("step-")) if checkpoint.name != AVERAGED else 0
     try:
-        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["score"]["merit"])
+        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["score"]["selection_loss"])
     except (OSError, ValueError, KeyError, TypeError):
-        score = math.inf  # interrupted before it was scored
+        score = math.inf  # interrupted before evaluation
     return (math.inf if math.isnan(score) else score, -step)
 
 
@@ -221,18 +224,18 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from None
     if not isinstance(document, dict):
-        raise CheckpointError(f"{file} holds no JSON object")
+        raise CheckpointError(f"{file} does not hold a JSON object")
     return document
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of `model.safetensors`, or of the shards that its index names."""
+    """All tensors of `model.safetensors`, or of the shards listed in its index."""
     index = folder / "model.safetensors.index.json"
     names = [WEIGHTS]
     if index.is_file():
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-            raise CheckpointError(f"{index} has no weight_map from tensors to files")
+            raise CheckpointError(f"{index} has no weight_map from tensor names to files")
         names = sorted(set(shards.values()))
     tensors: dict[str, Tensor] = {}
     for file in (folder / Path(name).name for name in names):
@@ -240,12 +243,14 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             with safe_open(file, framework="pt") as source:
                 tensors.update((name, source.get_tensor(name)) for name in source.keys())  # noqa: SIM118
         except FileNotFoundError:
-            other = next((f.name for f in folder.glob("*.bin")), None)
-            hint = f" ({other} is pickled code, which Headway never opens: convert it to safetensors)" if other else ""
+            pickle = next((f.name for f in folder.glob("*.bin")), None)
+            hint = (
+                f" ({pickle} is pickled code, which Headway never opens: convert it to safetensors)" if pickle else ""
+            )
             raise CheckpointError(f"{file} is missing{hint}") from None
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
-                f"{file} is damaged or no safetensors file ({error}); {file.stat().st_size:,} bytes: copy it again, "
+                f"{file} is damaged or not a safetensors file ({error}); {file.stat().st_size:,} bytes: copy it again, "
                 f"or use an earlier checkpoint"
             ) from None
     return tensors

@@ -1,11 +1,11 @@
-"""The Transformer: an encoder reads the source, a decoder writes the target (Vaswani et al. 2017, Figure 1).
+"""The Transformer: an encoder for the source, a decoder for the target (Vaswani et al. 2017, Figure 1).
 
-    memory = encode(source)                         every source token looks at every other
-    logits = decode(ids, memory)                    each target token looks back at itself and those before it,
-                                                    then at the whole source
+    memory = encode(source)                         every source token attends to every other
+    logits = decode(ids, memory)                    each target token attends to itself and earlier target tokens,
+                                                    then to all source tokens
 
-One embedding serves source, target and the output (§3.4). Positions are of the kind the config names, on each side;
-cross-attention carries none. The keys and values of the source are computed once, in `start`.
+Source, target and output share one embedding (§3.4). Encoder and decoder each have positions of the kind in the config;
+cross-attention has none. The keys and values of the source are computed once, in `start`.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,13 @@ from headway.nn import AttentionContext, Embedding, KVCache
 from headway.nn.beam_cache import BeamCache, BeamCacheUpdate, Cache
 from headway.nn.embedding import check_shape
 from headway.nn.init import xavier
-from headway.nn.kv_cache import CacheUpdate, row_indices
+from headway.nn.kv_cache import CacheUpdate
+from headway.nn.state import row_indices
 
 
 @dataclass(frozen=True)
 class CrossAttentionCache:
-    """What the decoder sees of the source: per layer keys and values (L, B, G, S, K), and the mask (B, S) or None."""
+    """The encoded source: keys and values of every decoder layer (L, B, G, S, K), and the mask (B, S) or None."""
 
     keys: Tensor
     values: Tensor
@@ -43,7 +44,7 @@ class CrossAttentionCache:
 
 @dataclass(frozen=True)
 class TransformerState:
-    """The decoder's cache, which grows, and the source's, which does not (and which nobody writes to)."""
+    """The decoder's KV cache, which grows, and the cross-attention cache, which is constant."""
 
     cache: Cache
     source: CrossAttentionCache
@@ -61,17 +62,17 @@ class TransformerState:
         return TransformerState(self.cache.reorder(rows), self.source.reorder(rows))
 
     def branch(self, n_beams: int) -> "TransformerState":
-        """To be continued in `n_beams` ways a row, all looking at the one source."""
+        """`n_beams` beams per row, which share the row's source."""
         assert isinstance(self.cache, KVCache)
         return replace(self, cache=self.cache.branch(n_beams))
 
     def follow(self, parents: Tensor) -> "TransformerState":
-        """Beam j of row i goes on from what was beam parents[i, j]."""
+        """Beam j of row i continues the former beam parents[i, j]."""
         assert isinstance(self.cache, BeamCache)
         return replace(self, cache=self.cache.follow(parents))
 
     def pruned(self) -> "TransformerState":
-        """Without what no beam goes on from."""
+        """Drop the slots that no beam attends to any more."""
         assert isinstance(self.cache, BeamCache)
         return replace(self, cache=self.cache.pruned())
 
@@ -89,14 +90,14 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:  # (B, S, D), mask (B, S)
         pos = torch.arange(x.shape[1], device=x.device)[None]
-        look = AttentionContext(
+        ctx = AttentionContext(
             mask=None if mask is None else mask[:, None, None],
             bias=self.positions.bias(pos, pos),
             qkv_transform=self.positions.qkv_transform(pos),
         )
         x = self.dropout(self.positions.embed(x, pos))
         for block in self.blocks:
-            x = block(x, look)
+            x = block(x, ctx)
         return self.norm(x)
 
 
@@ -111,27 +112,25 @@ class Decoder(nn.Module):
     def project(self, memory: Tensor, mask: Tensor | None) -> CrossAttentionCache:
         """The keys and values of every layer's cross-attention."""
         pairs = [block.cross_attention.project(memory) for block in self.blocks]
-        if not pairs:  # no decoder layer, nothing to look with
+        if not pairs:  # no decoder layers, so no cross-attention
             return CrossAttentionCache(memory.new_empty(0, memory.shape[0]), memory.new_empty(0, memory.shape[0]), mask)
         keys, values = zip(*pairs, strict=True)
         return CrossAttentionCache(torch.stack(keys), torch.stack(values), mask)
 
     def forward(
-        self, x: Tensor, source: CrossAttentionCache, step: CacheUpdate | BeamCacheUpdate | None = None
+        self, x: Tensor, source: CrossAttentionCache, update: CacheUpdate | BeamCacheUpdate | None = None
     ) -> Tensor:
-        """x (B, T, D)"""
-        place = self.positions
-        if step is None:
+        """x (B, T, D) → hidden states (B, T, D) before the final norm; with `update`, x follows the cached tokens."""
+        if update is None:
             pos = torch.arange(x.shape[1], device=x.device)[None]
-            look = AttentionContext(causal=True, bias=place.bias(pos, pos), qkv_transform=place.qkv_transform(pos))
+            causal, mask, bias = True, None, self.positions.bias(pos, pos)
         else:
-            pos = step.pos
-            look = AttentionContext(
-                causal=step.causal, mask=step.mask, bias=step.bias(place), qkv_transform=place.qkv_transform(pos)
-            )
-        x = self.dropout(place.embed(x, pos))
+            pos = update.pos
+            causal, mask, bias = update.causal, update.mask, update.bias(self.positions)
+        ctx = AttentionContext(causal=causal, mask=mask, bias=bias, qkv_transform=self.positions.qkv_transform(pos))
+        x = self.dropout(self.positions.embed(x, pos))
         for i, block in enumerate(self.blocks):
-            x = block(x, look, None if step is None else step.layer(i), source.layer(i))
+            x = block(x, ctx, None if update is None else update.layer(i), source.layer(i))
         return x
 
 
@@ -147,8 +146,8 @@ class Transformer(EncoderDecoder):
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Xavier-uniform matrices; the paper gives none, the authors' tensor2tensor does. Embeddings are
-        N(0, 1/D), so that √D times them (§3.4) has the size of the positions added to them."""
+        """Xavier-uniform matrices, from the authors' tensor2tensor; the paper does not say. Embeddings are N(0, 1/D),
+        so that after scaling by √D (§3.4) they match the positions in magnitude."""
         xavier(self)
         nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5)
         for side in (self.encoder, self.decoder):
@@ -157,7 +156,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def output(self) -> tuple[Tensor, None]:
-        """The matrix (V, D) that turns vectors into logits; there is no bias."""
+        """The output matrix (V, D); there is no bias."""
         return self.embedding.table, None
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
@@ -172,12 +171,12 @@ class Transformer(EncoderDecoder):
     def hidden_states(
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
-        """The vectors (B, T, D) that are turned into logits."""
+        """Final hidden states (B, T, D)."""
         ids, _ = mask_padding(ids, lengths)
         check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
         check_source(ids, source)
-        seen = self.decoder.project(self.encode(source, source_mask), source_mask)
-        return self.decoder.norm(self.decoder(self.embedding(ids), seen))
+        cross_cache = self.decoder.project(self.encode(source, source_mask), source_mask)
+        return self.decoder.norm(self.decoder(self.embedding(ids), cross_cache))
 
     def start(
         self,
@@ -187,19 +186,19 @@ class Transformer(EncoderDecoder):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
     ) -> TransformerState:
-        """Read the source (B, S) and be ready to write its targets, `capacity` tokens each (default: the context)."""
+        """Encode the source (B, S); return the initial decoder state, for `capacity` tokens (default: the context)."""
         source = require_source(source, batch_size)
-        seen = self.decoder.project(self.encode(source, source_mask), source_mask)
-        place, n_layers = self.decoder.positions, self.config.n_decoder_layers
-        return TransformerState(start_cache(self, place, n_layers, source.shape[0], capacity), seen)
+        cross_cache = self.decoder.project(self.encode(source, source_mask), source_mask)
+        positions, n_layers = self.decoder.positions, self.config.n_decoder_layers
+        return TransformerState(start_cache(self, positions, n_layers, source.shape[0], capacity), cross_cache)
 
     @torch.no_grad()
-    def advance(
+    def decode_hidden(
         self, ids: Tensor, state: TransformerState, lengths: Tensor | None = None
     ) -> tuple[Tensor, TransformerState]:
-        """The vectors (B, T, D) that are turned into logits, after each of the new target tokens (B, T)."""
+        """Final hidden states (B, T, D) after each new target token (B, T), and the new state."""
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, state.cache.batch_size)
-        step = state.cache.extend(ids.shape[1], lengths)
-        x = self.decoder(self.embedding(ids), state.source, step)
-        return self.decoder.norm(x), replace(state, cache=step.after())
+        update = state.cache.extend(ids.shape[1], lengths)
+        x = self.decoder(self.embedding(ids), state.source, update)
+        return self.decoder.norm(x), replace(state, cache=update.updated_cache())

@@ -1,6 +1,6 @@
-"""The parts of a Transformer: plain numbers in, tensors out. Models in `headway.models` are made of these.
+"""Building blocks: attention, positions, norms, recurrent layers and caches. `headway.models` assembles them.
 
-One alphabet for shapes, everywhere:
+Shapes use one alphabet everywhere:
 `B` batch · `T` target/query positions · `S` source/key positions · `D` model width · `H` heads · `G` key/value
 heads · `K` width of one head · `F` feed-forward width · `V` vocabulary · `L` layers
 """
@@ -18,9 +18,10 @@ from headway.nn.attention import (
 from headway.nn.block import Block, Blocks
 from headway.nn.embedding import Embedding
 from headway.nn.feedforward import FeedForward, GatedFeedForward, make_feed_forward
-from headway.nn.kv_cache import KVCache, State
+from headway.nn.kv_cache import KVCache
 from headway.nn.norm import LayerNorm, RMSNorm, make_norm
 from headway.nn.positions import Positions, make_positions
+from headway.nn.state import State
 
 __all__ = [
     "ATTENTIONS",

@@ -1,4 +1,4 @@
-"""Attention, as the lectures write it, and the same at speed.
+"""Scaled dot-product attention: the definition of the lectures, and faster implementations of it.
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V                             Vaswani et al. 2017, eq. 1
 
@@ -26,9 +26,9 @@ from headway.nn.positions import QKVTransform
 
 class AttentionFn(Protocol):
     """q (B, H, T, K);  k, v (B, G, S, K), each of the G heads serving H/G query heads;
-    mask, True = may be looked at, and bias, added to the scores, broadcast to (B, H, T, S);
-    causal: the queries are the last T of the S positions and see nothing after themselves.
-    Returns the result (B, H, T, K) and the weights (B, H, T, S), or None where they were never made.
+    mask, True = may be attended to, and bias, added to the scores, broadcast to (B, H, T, S);
+    causal: the queries are the last T of the S positions and attend to nothing after themselves.
+    Returns the output (B, H, T, K) and the weights (B, H, T, S), or None if they were never materialised.
     """
 
     def __call__(
@@ -54,19 +54,20 @@ def dot_product_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention, written for the eye. See `AttentionFn` for the arguments."""
+    """Scaled dot-product attention, written for readability. See `AttentionFn` for the arguments."""
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
     if bias is not None:
         scores = scores + bias
     mask = _with_causal(mask, causal, scores.shape[2], scores.shape[3], scores.device)
     if mask is not None:
-        blind = ~mask.any(dim=-1, keepdim=True)  # a query with nothing to look at: 0, where softmax would be 0/0
-        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind, 0.0)
+        # Queries that may attend to nothing get zeros: softmax would be 0/0.
+        all_masked = ~mask.any(dim=-1, keepdim=True)
+        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(all_masked, 0.0)
     weights = scores.softmax(dim=-1)
     if mask is not None:
         weights = weights.masked_fill(~mask, 0.0)
-    return F.dropout(weights, dropout).to(v.dtype) @ v, weights  # a float32 bias makes float32 scores
+    return F.dropout(weights, dropout).to(v.dtype) @ v, weights  # with a float32 bias the scores are float32
 
 
 def fast_attention(
@@ -79,14 +80,16 @@ def fast_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, None]:
-    """The same on `F.scaled_dot_product_attention`: memory in T + S, not T · S, unless a mask or bias is given."""
+    """The same on `F.scaled_dot_product_attention`: memory O(T + S), not O(T · S), unless a mask or bias is given."""
     n_queries, n_keys = q.shape[2], k.shape[2]
-    is_causal = causal and n_queries == n_keys and mask is None and bias is None  # the kernel's own: no mask to read
+    is_causal = (
+        causal and n_queries == n_keys and mask is None and bias is None
+    )  # built into the kernel: no mask to read
     if n_queries == 1:
-        causal = False  # the newest position may look at everything
+        causal = False  # the newest position may attend to everything
     if q.shape[1] != k.shape[1] and n_queries == 1 and mask is None and bias is None:
-        # One token after a cache, grouped queries: the queries of a group look at the same keys, so treat them as
-        # the "positions" of that head. No copy of the cache is made.
+        # Grouped-query decode step: the queries of a group attend to the same keys, so treat them as the
+        # "positions" of that head. The cache is not copied.
         y = F.scaled_dot_product_attention(q.reshape(q.shape[0], k.shape[1], -1, q.shape[3]), k, v, dropout_p=dropout)
         return y.reshape(q.shape), None
     if not is_causal:
@@ -110,37 +113,40 @@ def flex_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, None]:
-    """The same on FlexAttention: the bias is read inside the kernel, blocks that the mask empties are skipped.
+    """The same on FlexAttention: the kernel reads the bias itself and skips fully masked blocks.
 
-    For a GPU: there is no backward on the CPU. Dropout of the weights is not offered by that kernel, so a call
-    that asks for it goes to `fast_attention`.
+    GPU only: FlexAttention has no backward on the CPU. Its kernel has no attention dropout either, so calls on the
+    CPU or with dropout fall back to `fast_attention`.
     """
     if dropout or not q.is_cuda:
         return fast_attention(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout)
     B, H, T, S = *q.shape[:3], k.shape[2]
-    kernel, make_blocks = _flex()
-    blocks = score_mod = None
+    kernel, create_block_mask = _flex()
+    block_mask = score_mod = None
     if mask is not None:
-        looks = mask.expand(B, mask.shape[1], T, S)
+        full_mask = mask.expand(B, mask.shape[1], T, S)
 
         def mask_mod(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
-            may = looks[b, h, t, s] if looks.shape[1] > 1 else looks[b, 0, t, s]
-            return may & (s <= t + S - T) if causal else may
+            is_visible = full_mask[b, h, t, s] if full_mask.shape[1] > 1 else full_mask[b, 0, t, s]
+            return is_visible & (s <= t + S - T) if causal else is_visible
 
-        blocks = make_blocks(mask_mod, B, H if mask.shape[1] > 1 else None, T, S, device=q.device)
+        block_mask = create_block_mask(mask_mod, B, H if mask.shape[1] > 1 else None, T, S, device=q.device)
     elif causal:
-        blocks = _causal_blocks(T, S, q.device)
+        block_mask = _causal_block_mask(T, S, q.device)
     if bias is not None:
-        added = bias.to(q.dtype).expand(bias.shape[0], H, T, S)
+        full_bias = bias.to(q.dtype).expand(bias.shape[0], H, T, S)
 
         def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
-            return score + (added[b, h, t, s] if added.shape[0] > 1 else added[0, h, t, s])
+            return score + (full_bias[b, h, t, s] if full_bias.shape[0] > 1 else full_bias[0, h, t, s])
 
-    # With a bias, or in float32, the kernel's own choice of tiles asks for more shared memory than a Hopper has.
-    tiles = None if bias is None else {"BLOCK_M": 128, "BLOCK_N": 64, "num_stages": 2}
+    # With a bias, or in float32, the kernel's default tiles need more shared memory than a Hopper GPU has.
+    kernel_options = None if bias is None else {"BLOCK_M": 128, "BLOCK_N": 64, "num_stages": 2}
     if q.dtype == torch.float32:
-        tiles = {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1}
-    y = kernel(q, k, v, score_mod=score_mod, block_mask=blocks, enable_gqa=k.shape[1] != H, kernel_options=tiles)
+        kernel_options = {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1}
+    enable_gqa = k.shape[1] != H
+    y = kernel(
+        q, k, v, score_mod=score_mod, block_mask=block_mask, enable_gqa=enable_gqa, kernel_options=kernel_options
+    )
     return y, None
 
 
@@ -153,22 +159,26 @@ def _flex() -> tuple[Callable[..., Tensor], Callable[..., Any]]:
 
 
 @lru_cache(maxsize=16)
-def _causal_blocks(n_queries: int, n_keys: int, device: torch.device) -> Any:
-    """Which blocks of scores causality leaves: the same for every batch, head and layer, so made once."""
-    _, make_blocks = _flex()
-    return make_blocks(lambda b, h, t, s: s <= t + n_keys - n_queries, None, None, n_queries, n_keys, device=device)
+def _causal_block_mask(n_queries: int, n_keys: int, device: torch.device) -> Any:
+    """The blocks of scores that causality leaves: equal for every batch, head and layer, so built once."""
+    _, create_block_mask = _flex()
+
+    def mask_mod(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        return s <= t + n_keys - n_queries
+
+    return create_block_mask(mask_mod, None, None, n_queries, n_keys, device=device)
 
 
 def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
-    """(B, G, S, K) → (B, H, S, K): head g serves the H/G query heads that follow one another."""
+    """(B, G, S, K) → (B, H, S, K): key/value head g serves H/G consecutive query heads."""
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
 
 def _with_causal(mask: Tensor | None, causal: bool, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
     if not causal:
         return mask
-    behind = masks.causal(n_queries, n_keys, device=device)
-    return behind if mask is None else mask & behind
+    causal_mask = masks.causal(n_queries, n_keys, device=device)
+    return causal_mask if mask is None else mask & causal_mask
 
 
 ATTENTIONS: dict[str, AttentionFn] = {
@@ -180,18 +190,18 @@ ATTENTIONS: dict[str, AttentionFn] = {
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """What the queries of one pass may see, made once by the model and shared by all its layers."""
+    """Mask, bias and positions of one forward pass, computed once by the model and shared by all its layers."""
 
     causal: bool = False
     mask: Tensor | None = None  # (B or 1, 1, T, S)
     bias: Tensor | None = None  # (B or 1, H, T, S)
-    qkv_transform: QKVTransform | None = None  # positions that enter through q, k and v
+    qkv_transform: QKVTransform | None = None  # applied to q, k and v in every layer
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a text to itself; with fewer key/value heads, grouped-query (Ainslie et al. 2023).
+    """Multi-head self-attention; grouped-query with fewer key/value heads (Ainslie et al. 2023).
 
-    W_Q, W_K and W_V are one matrix of (H + 2G) · K rows, in that order: one product instead of three.
+    W_Q, W_K and W_V are stacked in that order into one matrix of (H + 2G) · K rows: one matmul instead of three.
     """
 
     def __init__(
@@ -207,28 +217,28 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_head = d_head or d_model // n_heads
-        self.heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)  # of q, k and v
+        self.heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)  # number of heads of q, k and v
         self.qkv = Linear(d_model, [n * self.d_head for n in self.heads], bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
         self.dropout = dropout
         self.attention_fn: AttentionFn = fast_attention
 
-    def forward(self, x: Tensor, look: AttentionContext, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
+    def forward(self, x: Tensor, ctx: AttentionContext, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
         qkv = self.qkv(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H + 2G, T, K)
         q, k, v = qkv.split(self.heads, dim=1)
-        if look.qkv_transform is not None:
-            q, k, v = look.qkv_transform(q, k, v)
+        if ctx.qkv_transform is not None:
+            q, k, v = ctx.qkv_transform(q, k, v)
         if cache is not None:
             k, v = cache.append(k, v)  # (B, G, S, K): all positions so far
         dropout = self.dropout if self.training else 0.0
-        y, _ = self.attention_fn(q, k, v, mask=look.mask, bias=look.bias, causal=look.causal, dropout=dropout)
+        y, _ = self.attention_fn(q, k, v, mask=ctx.mask, bias=ctx.bias, causal=ctx.causal, dropout=dropout)
         return self.out(_merge_heads(y))
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of one text to another: queries from the decoder, keys and values from the encoder.
+    """Multi-head cross-attention: queries from the decoder, keys and values from the encoder.
 
-    Keys and values depend on the source alone: `project` makes them once per sentence, every step reuses them.
+    Keys and values depend only on the source: `project` computes them once per sentence, every step reuses them.
     """
 
     def __init__(
@@ -272,9 +282,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def use_attention(model: M, attend: str | AttentionFn) -> M:
-    """Make every attention of a model compute by this function ("reference", "fast", "flex"); returns the model."""
+    """Make every attention layer of a model use this function ("reference", "fast", "flex"); returns the model."""
     if isinstance(attend, str) and attend not in ATTENTIONS:
-        raise InputError(f"no attention named {attend!r}; there are {', '.join(ATTENTIONS)}")
+        raise InputError(f"no attention named {attend!r}; choose from {', '.join(ATTENTIONS)}")
     function = ATTENTIONS[attend] if isinstance(attend, str) else attend
     for module in model.modules():
         if isinstance(module, SelfAttention | CrossAttention):

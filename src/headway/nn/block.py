@@ -1,4 +1,4 @@
-"""One layer: attention, then a feed-forward network, each on a residual path with a norm."""
+"""One Transformer layer: attention, then a feed-forward network, each with a norm and a residual connection."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,7 @@ class Block(nn.Module):
     """norm_order "pre":  x + f(norm(x))   Radford et al. 2019, §2.3; trains without warm-up (Xiong et al. 2020)
     norm_order "post": norm(x + f(x))   Vaswani et al. 2017, §3.1
 
-    Dropout falls on the output of each f, before it is added (Vaswani et al. 2017, §5.4).
+    Dropout applies to the output of each f, before the residual is added (Vaswani et al. 2017, §5.4).
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,  # (B, T, D)
-        look: AttentionContext,
+        ctx: AttentionContext,
         cache: LayerCache | None = None,
         source: tuple[Tensor, Tensor, Tensor | None] | None = None,  # keys, values (B, G, S, K); mask (B, 1, 1, S)
     ) -> Tensor:
-        x = self._residual(x, self.norm1, lambda x: self.attention(x, look, cache))
+        x = self._residual(x, self.norm1, lambda x: self.attention(x, ctx, cache))
         if source is not None:
             x = self._residual(x, self.cross_norm, lambda x: self.cross_attention(x, *source))
         return self._residual(x, self.norm2, self.feed_forward)
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class Blocks(nn.ModuleList):
-    """A list of blocks that type checkers know to be blocks."""
+    """An `nn.ModuleList` whose items are typed as `Block`."""
 
     def __iter__(self) -> Iterator[Block]:
         return super().__iter__()  # type: ignore[return-value]

@@ -16,21 +16,21 @@ from headway.nn.linear import Linear
 
 
 def gelu(x: Tensor) -> Tensor:
-    """x Φ(x), with Φ the normal distribution's (Hendrycks & Gimpel 2016, eq. 1)."""
+    """x Φ(x), with Φ the standard normal CDF (Hendrycks & Gimpel 2016, eq. 1)."""
     return _CheapGELU.apply(x) if torch.compiler.is_compiling() else F.gelu(x)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """The approximation GPT-1 and GPT-2 were trained with (eq. 2). (1 + tanh u)/2 is the logistic function of 2u, which
-    a compiler makes of one exponential, where tanh is a dozen operations."""
+    """The tanh approximation GPT-1 and GPT-2 were trained with (eq. 2). (1 + tanh u)/2 is the logistic function of 2u,
+    which compiles to one exponential, where tanh takes a dozen operations."""
     if not torch.compiler.is_compiling():
         return F.gelu(x, approximate="tanh")
-    wide = x.float()
-    return (wide * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))).to(x.dtype)
+    x32 = x.float()
+    return (x32 * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x32 + 0.044715 * x32**3))).to(x.dtype)
 
 
 class _CheapGELU(torch.autograd.Function):
-    """The exact one for compiled code, whose error function would take longer than reading and writing x does.
+    """Exact GELU for compiled code, where the built-in erf takes longer than reading and writing x.
 
     1 − erf(z) = (a₁ t + … + a₅ t⁵) e^(−z²), t = 1/(1 + p z), z ≥ 0, to 1.5e-7 (Abramowitz & Stegun 7.1.26).
     """
@@ -38,27 +38,27 @@ class _CheapGELU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        wide = x.float()
-        return (wide * _normal(wide)[0]).to(x.dtype)
+        x32 = x.float()
+        return (x32 * _normal(x32)[0]).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        wide = ctx.saved_tensors[0].float()
-        distribution, density = _normal(wide)
-        return (grad.float() * (distribution + wide * density)).to(grad.dtype)
+        x32 = ctx.saved_tensors[0].float()
+        cdf, pdf = _normal(x32)
+        return (grad.float() * (cdf + x32 * pdf)).to(grad.dtype)
 
 
 def _normal(x: Tensor) -> tuple[Tensor, Tensor]:
     """Φ(x) and φ(x)."""
-    power = torch.exp(-0.5 * x * x)
+    exponential = torch.exp(-0.5 * x * x)
     t = 1 / (1 + (0.3275911 / math.sqrt(2)) * x.abs())
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    tail = 0.5 * series * power  # Φ(−|x|)
-    return torch.where(x >= 0, 1 - tail, tail), power / math.sqrt(2 * math.pi)
+    tail = 0.5 * series * exponential  # Φ(−|x|)
+    return torch.where(x >= 0, 1 - tail, tail), exponential / math.sqrt(2 * math.pi)
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(0, x). What is given is not needed any more unless gradients are: then it is written over."""
+    """max(0, x). In place when gradients are disabled: the input is not needed again."""
     return F.relu(x, inplace=not torch.is_grad_enabled())
 
 
@@ -87,7 +87,7 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU. Gate and up are one matrix of 2F rows: one product instead of two."""
+    """SwiGLU. Gate and up projections are one matrix of 2F rows: one matmul instead of two."""
 
     def __init__(self, d_model: int, d_ff: int, *, bias: bool = False):
         super().__init__()
@@ -100,7 +100,7 @@ class GatedFeedForward(nn.Module):
 
 
 def make_feed_forward(kind: str, d_model: int, d_ff: int, *, bias: bool) -> FeedForward | GatedFeedForward:
-    """A feed-forward network by its name in the config."""
+    """The feed-forward network named `kind` in the config."""
     if kind == "swiglu":
         return GatedFeedForward(d_model, d_ff, bias=bias)
     return FeedForward(d_model, d_ff, ACTIVATIONS[kind], bias=bias)

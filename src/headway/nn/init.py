@@ -1,4 +1,4 @@
-"""Filling parameters. Each model says which of these its paper asks for."""
+"""Weight initialisation. Each model picks the scheme of its paper."""
 
 import math
 
@@ -8,7 +8,7 @@ from headway.nn.recurrent import Recurrent
 
 
 def normal(module: nn.Module, std: float) -> None:
-    """Matrices and tables from N(0, std²), biases 0, gains of norms 1."""
+    """Matrices and embeddings from N(0, std²), biases 0, norm gains 1."""
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
             nn.init.normal_(parameter, std=std)
@@ -17,7 +17,7 @@ def normal(module: nn.Module, std: float) -> None:
 
 
 def truncated_normal(module: nn.Module, std: float) -> None:
-    """As `normal`, with draws beyond two standard deviations drawn again."""
+    """As `normal`, with values beyond two standard deviations redrawn."""
     normal(module, std)
     for parameter in module.parameters():
         if parameter.dim() >= 2:
@@ -25,15 +25,15 @@ def truncated_normal(module: nn.Module, std: float) -> None:
 
 
 def orthogonal(module: nn.Module) -> None:
-    """For recurrent encoder-decoders: matrices from step to step orthogonal (Saxe et al. 2014), those into a layer
-    Xavier-uniform, gate by gate; tables of words N(0, 1/D), so that vectors have length 1; biases 0."""
-    layers = {m.weight_h: m.d_out for m in module.modules() if isinstance(m, Recurrent)}
+    """For recurrent encoder-decoders: hidden-to-hidden matrices orthogonal (Saxe et al. 2014) and input matrices
+    Xavier-uniform, gate by gate; embeddings N(0, 1/D), so that their expected norm is 1; biases 0."""
+    recurrent = {m.weight_h: m.d_out for m in module.modules() if isinstance(m, Recurrent)}
     inputs = {m.weight_x: m.d_out for m in module.modules() if isinstance(m, Recurrent)}
     for name, parameter in module.named_parameters():
         if parameter.dim() < 2:
             nn.init.zeros_(parameter)
-        elif parameter in layers:
-            for gate in parameter.split(layers[parameter]):
+        elif parameter in recurrent:
+            for gate in parameter.split(recurrent[parameter]):
                 nn.init.orthogonal_(gate)
         elif name.endswith("embedding"):
             nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
@@ -45,7 +45,7 @@ def orthogonal(module: nn.Module) -> None:
 def xavier(module: nn.Module) -> None:
     """Matrices uniform in ±√(6 / (rows + columns)) (Glorot & Bengio 2010, eq. 16); biases 0, gains 1.
 
-    A matrix that is several in one (W_Q, W_K, W_V) is drawn part by part, each with the bound of its own shape.
+    A stacked matrix (W_Q, W_K, W_V) is drawn part by part, each with the bound of its own shape.
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() < 2:

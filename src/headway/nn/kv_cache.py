@@ -1,13 +1,13 @@
-"""What decoding remembers. A state is passed to `step` and returned by it, never kept on the model.
+"""The KV cache: the keys and values of every layer and position so far.
 
-The KV cache holds, for every layer, the keys and values of all positions so far: 2 · n · d_kv · L numbers per row,
-allocated once for `capacity` = n positions, so that a new token is written in place, beside those before it.
-Rows may be of different lengths: row b owns the first `length[b]` slots, whatever lies behind them is never seen.
+It holds 2 · n · d_kv · L numbers per row, allocated once for `capacity` = n positions, so each new token is written in
+place after the previous ones. Rows may have different lengths: row b owns the first `length[b]` slots, and slots
+beyond them are never attended to.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -15,54 +15,22 @@ from torch import Tensor
 
 from headway.errors import InputError
 from headway.nn.positions import Positions
+from headway.nn.state import row_indices
 
 if TYPE_CHECKING:
     from headway.nn.beam_cache import BeamCache
 
 
-class State(Protocol):
-    """What a model's `step` takes and gives back, be it a KV cache, an (h, c) or the last n − 1 tokens."""
-
-    @property
-    def length(self) -> Tensor:
-        """(B,) tokens seen by each row."""
-        ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def reorder(self, rows: Tensor | Sequence[int]) -> Self:
-        """Row i of the result is row `rows[i]`: repeat rows for beams, drop those that finished."""
-        ...
-
-    def copy(self) -> Self: ...
-
-
-def row_indices(rows: Tensor | Sequence[int], length: Tensor) -> Tensor:
-    """Which rows of a state to keep, as (N,) indices on its device; values are checked where they are on the host."""
-    index = torch.as_tensor(rows)
-    if index.numel() == 0:
-        index = index.long().reshape(0)
-    if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
-        raise InputError(
-            f"rows of shape {tuple(index.shape)} and type {index.dtype}: reorder takes a list of row numbers, such as "
-            f"[0, 0, 2]"
-        )
-    if index.device.type == "cpu" and index.numel() and not 0 <= int(index.min()) <= int(index.max()) < len(length):
-        raise InputError(f"rows {index.tolist()} of a state of {len(length)}: from 0 to {len(length) - 1}")
-    return index.to(length.device, torch.long)
-
-
 @dataclass(frozen=True)
 class KVCache:
-    """A state is *consumed* by `step`: the result shares its memory. Branch with `copy` or `reorder`."""
+    """`step` *consumes* a cache: the result shares its memory. Branch with `copy` or `reorder`."""
 
     keys: Tensor  # (L, B, G, capacity, K)
     values: Tensor
     length: Tensor  # (B,) on the device
-    bound: int = 0  # no row is longer: known on the host, so that no step waits for the device to ask
-    is_even: bool = True  # all rows are exactly `bound` long: slices serve where masks would be needed
-    limit: int | None = None  # the capacity may grow to this: the caller's, the positions', or without end
+    bound: int = 0  # upper bound on `length`, known on the host: no step has to synchronise with the device
+    is_uniform: bool = True  # every row has exactly `bound` tokens: slices suffice, no mask is needed
+    limit: int | None = None  # maximum capacity: the caller's or the positions' limit; None grows without end
 
     @staticmethod
     def empty(
@@ -77,7 +45,7 @@ class KVCache:
         device: torch.device,
     ) -> "KVCache":
         shape = (n_layers, batch_size, n_kv_heads, capacity, d_head)
-        # Zeros, not whatever was in memory: an unused slot has weight 0, but 0 · NaN is NaN.
+        # Zeros, not uninitialised memory: an unused slot has weight 0, but 0 · NaN is NaN.
         keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         return KVCache(keys, values, torch.zeros(batch_size, dtype=torch.long, device=device), limit=limit)
 
@@ -107,134 +75,97 @@ class KVCache:
         return replace(self, keys=self.keys.clone(), values=self.values.clone(), length=self.length.clone())
 
     def branch(self, n_beams: int) -> "BeamCache":
-        """The same, to be continued in `n_beams` ways a row that share what they have in common."""
+        """A cache for `n_beams` continuations of each row, which share their common prefix."""
         from headway.nn.beam_cache import branch_cache
 
         return branch_cache(self, n_beams)
 
     def extend(self, n_tokens: int, lengths: Tensor | None = None) -> "CacheUpdate":
-        """Make room for a step of `n_tokens` per row, of which the first `lengths` (B,) are real."""
-        longest = self.bound + n_tokens
-        if longest > self.capacity and not (self.is_even and lengths is None):
-            # The bound counts padding as tokens. Before growing or refusing, ask the device for the true lengths.
-            after = self.length + (n_tokens if lengths is None else lengths)
-            longest = max(1, int(after.max())) if self.batch_size else self.bound
-        if self.limit is not None and longest > self.limit:
+        """Prepare a step of `n_tokens` per row, of which the first `lengths` (B,) are real; grow if needed."""
+        needed = self.bound + n_tokens
+        if needed > self.capacity and not (self.is_uniform and lengths is None):
+            # `bound` counts padding as tokens. Before growing or refusing, synchronise to get the true lengths.
+            new_lengths = self.length + (n_tokens if lengths is None else lengths)
+            needed = max(1, int(new_lengths.max())) if self.batch_size else self.bound
+        if self.limit is not None and needed > self.limit:
             raise InputError(
-                f"{longest} tokens are longer than the context of {self.limit} this cache was begun for: shorten the "
-                f"prompt, or begin with start(capacity={longest}) if the model's positions reach that far"
+                f"{needed} tokens are longer than the context of {self.limit} this cache was created for: shorten the "
+                f"prompt, or call start(capacity={needed}) if the model's positions extend that far"
             )
-        return CacheUpdate(self if longest <= self.capacity else self._grown(longest), n_tokens, longest, lengths)
+        return CacheUpdate(self if needed <= self.capacity else self._grow(needed), n_tokens, needed, lengths)
 
-    def _grown(self, needed: int) -> "KVCache":
-        """Twice the room, so that the cost of copying, spread over the tokens that fill it, stays constant."""
-        more = max(needed, min(2 * self.capacity, self.limit or 2 * self.capacity)) - self.capacity
-        keys, values = F.pad(self.keys, (0, 0, 0, more)), F.pad(self.values, (0, 0, 0, more))
+    def _grow(self, needed: int) -> "KVCache":
+        """The capacity grows geometrically, so copying is amortised O(1) per token."""
+        n_added = max(needed, min(2 * self.capacity, self.limit or 2 * self.capacity)) - self.capacity
+        keys, values = F.pad(self.keys, (0, 0, 0, n_added)), F.pad(self.values, (0, 0, 0, n_added))
         return replace(self, keys=keys, values=values)
 
 
 class CacheUpdate:
-    """One step in progress: where its tokens go, what they may look at, and the cache that results.
+    """One step in progress: the slots of its tokens, what they may attend to, and the resulting cache.
 
-    While all rows are equally long their new tokens lie side by side: one slice is written, and plain causality
-    says who sees what, even if some of the tokens are padding (it comes last, so no real token looks at it, and the
-    next step writes over it). Otherwise every row has slots and a mask of its own.
+    While all rows have the same length, their new tokens fill the same slots: one slice is written and a plain causal
+    mask suffices, even if some tokens are padding. Padding comes last, so no real token attends to it, and the next
+    step overwrites it. Otherwise each row has its own slots and mask.
     """
 
-    def __init__(self, before: KVCache, n_tokens: int, longest: int, lengths: Tensor | None):
-        self.before, self.n_tokens, self.lengths = before, n_tokens, lengths
-        self.n_slots = longest  # slots that anyone may look at
-        self.is_side_by_side = before.is_even and before.bound + n_tokens == longest
-        steps = torch.arange(n_tokens, device=before.length.device)
-        if self.is_side_by_side:
-            self.pos = steps[None] + before.bound  # (1, T) the position of each token in its text
+    def __init__(self, cache: KVCache, n_tokens: int, n_slots: int, lengths: Tensor | None):
+        self.cache, self.n_tokens, self.lengths = cache, n_tokens, lengths
+        self.n_slots = n_slots  # slots in use once the step is done
+        self.is_contiguous = cache.is_uniform and cache.bound + n_tokens == n_slots
+        steps = torch.arange(n_tokens, device=cache.length.device)
+        if self.is_contiguous:
+            self.pos = steps[None] + cache.bound  # (1, T) the position of each token in its text
             return
-        # Padding must land somewhere harmless: on its row's last real token, with that token's own values. A row
-        # without any real token writes back what its slot holds.
-        real = torch.full_like(before.length, n_tokens) if lengths is None else lengths
-        self.take = torch.minimum(steps, real[:, None] - 1).clamp(min=0)  # (B, T) the token that is written …
-        self.pos = (before.length[:, None] + self.take).clamp(max=before.capacity - 1)  # … and where
-        self.has_token = real[:, None, None, None] > 0
+        # Padding must be written somewhere harmless: to the slot of its row's last real token, with that token's own
+        # values. A row without any real token writes back what its slot already holds.
+        n_real = torch.full_like(cache.length, n_tokens) if lengths is None else lengths
+        self.token_index = torch.minimum(steps, n_real[:, None] - 1).clamp(min=0)  # (B, T) the token to write …
+        self.pos = (cache.length[:, None] + self.token_index).clamp(max=cache.capacity - 1)  # … and its slot
+        self.has_token = n_real[:, None, None, None] > 0
 
     @property
     def mask(self) -> Tensor | None:
-        """(B, 1, T, S): every slot up to one's own position; None where plain causality says the same."""
-        if self.is_side_by_side:
+        """(B, 1, T, S): every slot up to the query's own position; None if plain causality says the same."""
+        if self.is_contiguous:
             return None
         slots = torch.arange(self.n_slots, device=self.pos.device)
         return (slots <= self.pos[..., None]).unsqueeze(1)
 
     @property
     def causal(self) -> bool:
-        return self.is_side_by_side
+        return self.is_contiguous
 
     def bias(self, positions: Positions) -> Tensor | None:
-        """What these positions add to the scores of the new tokens."""
+        """The bias these positions add to the scores of the new tokens."""
         return positions.bias(self.pos, torch.arange(self.n_slots, device=self.pos.device)[None])
 
     def layer(self, i: int) -> "LayerCache":
-        return LayerCache(self.before.keys[i], self.before.values[i], self._write)
+        return LayerCache(self.cache.keys[i], self.cache.values[i], self._write)
 
     def _write(self, slots: Tensor, new: Tensor) -> Tensor:
-        if self.is_side_by_side:
-            slots[:, :, self.before.bound : self.n_slots] = new
+        if self.is_contiguous:
+            slots[:, :, self.cache.bound : self.n_slots] = new
         else:
             rows = torch.arange(new.shape[0], device=new.device)[:, None]  # (B, 1)
-            held = slots[rows, :, self.pos]  # (B, T, G, K)
-            slots[rows, :, self.pos] = torch.where(self.has_token, new[rows, :, self.take], held)
+            old = slots[rows, :, self.pos]  # (B, T, G, K)
+            slots[rows, :, self.pos] = torch.where(self.has_token, new[rows, :, self.token_index], old)
         return slots[:, :, : self.n_slots]
 
-    def after(self) -> KVCache:
-        length = self.before.length + (self.n_tokens if self.lengths is None else self.lengths)
-        is_even = self.before.is_even and self.lengths is None
-        return replace(self.before, length=length, bound=self.n_slots, is_even=is_even)
+    def updated_cache(self) -> KVCache:
+        length = self.cache.length + (self.n_tokens if self.lengths is None else self.lengths)
+        is_uniform = self.cache.is_uniform and self.lengths is None
+        return replace(self.cache, length=length, bound=self.n_slots, is_uniform=is_uniform)
 
 
 @dataclass(frozen=True)
 class LayerCache:
-    """One layer's share of a step in progress."""
+    """One layer's part of a `CacheUpdate`."""
 
     keys: Tensor  # (B, G, capacity, K)
     values: Tensor
     write: Callable[[Tensor, Tensor], Tensor]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new keys and values (B, G, T, K); return all there are so far (B, G, S, K), as views."""
+        """Write the new keys and values (B, G, T, K); return those of all positions (B, G, S, K), as views."""
         return self.write(self.keys, k), self.write(self.values, v)
-
-
-@dataclass(frozen=True)
-class TokenWindow:
-    """The last n tokens of each row (B, n), −1 where its text had not begun: all that a model of a window remembers."""
-
-    tokens: Tensor
-    length: Tensor  # (B,)
-
-    @classmethod
-    def start(cls, batch_size: int, n: int, device: torch.device) -> "TokenWindow":
-        if batch_size < 0:
-            raise InputError(f"start(batch_size={batch_size}): rows from 0")
-        tokens = torch.full((batch_size, n), -1, device=device)
-        return cls(tokens, torch.zeros(batch_size, dtype=torch.long, device=device))
-
-    @property
-    def nbytes(self) -> int:
-        return self.tokens.nbytes
-
-    def before(self, ids: Tensor) -> Tensor:
-        """The new tokens (B, T) after the old ones: (B, n + T)."""
-        return torch.cat((self.tokens, ids.long().to(self.tokens.device)), dim=1)
-
-    def after(self, ids: Tensor, lengths: Tensor | None) -> "TokenWindow":
-        """Once these tokens are read, of each row as many as `lengths` says."""
-        n = self.tokens.shape[1]
-        real = torch.full_like(self.length, ids.shape[1]) if lengths is None else lengths.to(self.length.device)
-        keep = real[:, None] + torch.arange(n, device=self.length.device)
-        return TokenWindow(self.before(ids).gather(1, keep), self.length + real)
-
-    def reorder(self, rows: Tensor | Sequence[int]) -> "TokenWindow":
-        rows = row_indices(rows, self.length)
-        return TokenWindow(self.tokens[rows], self.length[rows])
-
-    def copy(self) -> "TokenWindow":
-        return TokenWindow(self.tokens.clone(), self.length.clone())

@@ -1,7 +1,7 @@
-"""Masks say who may look at whom. `True` = may be looked at, everywhere in Headway.
+"""Attention masks. `True` = may be attended to, everywhere in Headway.
 
 Masks are boolean tensors of shape (…, T, S), query by key; combine them with `&`. Queries are the *last* T of S
-positions, so that one function serves a whole text (T = S) and the next token after a cache (T = 1).
+positions, so one function serves a full sequence (T = S) and a decode step after a cache (T = 1).
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def causal(n_queries: int, n_keys: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """Nobody looks ahead: query t sees keys 0 … S − T + t.
+    """Query t attends to keys 0 … S − T + t: itself and earlier positions.
 
     >>> causal(4).int().tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
@@ -21,7 +21,7 @@ def causal(n_queries: int, n_keys: int | None = None, *, device: torch.device | 
 def sliding_window(
     n_queries: int, n_keys: int | None = None, *, window: int, device: torch.device | None = None
 ) -> Tensor:
-    """Causal, and no further back than `window` positions, oneself included (Beltagy et al. 2020, §3.1)."""
+    """Causal, and limited to the last `window` positions, the query's own included (Beltagy et al. 2020, §3.1)."""
     n_keys = n_queries if n_keys is None else n_keys
     too_old = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries - window)
     return causal(n_queries, n_keys, device=device) & ~too_old
@@ -33,17 +33,17 @@ def padding(lengths: Tensor, n_keys: int) -> Tensor:
 
 
 def document(documents: Tensor) -> Tensor:
-    """Several texts in one row do not see each other. (B, T) document number of each token → (B, T, T)."""
+    """Documents packed into one row do not attend to each other. (B, T) document number per token → (B, T, T)."""
     return documents[:, :, None] == documents[:, None, :]
 
 
 def positions_in(documents: Tensor) -> Tensor:
-    """Where each token stands in its own document. (B, T) document numbers, equal ones side by side → (B, T).
+    """The position of each token within its document. (B, T) document numbers, equal ones adjacent → (B, T).
 
     >>> positions_in(torch.tensor([[0, 0, 0, 1, 1, 2]])).tolist()
     [[0, 1, 2, 0, 1, 0]]
     """
-    places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    positions = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     is_first = torch.ones_like(documents, dtype=torch.bool)
     is_first[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return places - torch.where(is_first, places, 0).cummax(dim=1).values
+    return positions - torch.where(is_first, positions, 0).cummax(dim=1).values

@@ -1,4 +1,4 @@
-"""Normalisation over the model width, with or without a mean.
+"""Normalisation over the model dimension, with or without centring.
 
 LayerNorm (Ba et al. 2016):  y = (x − mean x) / √(var x + ε) · γ + β,  var divides by D, not D − 1
 RMSNorm (Zhang & Sennrich 2019):  y = x / √(mean x² + ε) · γ
@@ -11,5 +11,5 @@ RMSNorm = nn.RMSNorm
 
 
 def make_norm(kind: str, d_model: int, *, eps: float, bias: bool) -> nn.Module:
-    """A norm by its name in the config, "layer" or "rms" (which has no bias)."""
+    """The norm named `kind` in the config: "layer", or "rms" (which has no bias)."""
     return RMSNorm(d_model, eps=eps) if kind == "rms" else LayerNorm(d_model, eps=eps, bias=bias)

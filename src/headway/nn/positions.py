@@ -1,13 +1,14 @@
-"""Six ways to tell a Transformer the order of its tokens. Without one, attention sees a bag of words.
+"""Six position encodings. Without one, attention treats its input as a bag of words.
 
-A position can enter at three places, and each kind below uses exactly one of them:
+A position can enter in three ways, and each kind below uses exactly one of them:
 
-    embed    added once to the embeddings              sinusoidal, learned
-    inside   applied to q, k and v in every layer      per-layer, rotary
-    bias     added to the scores of every layer        relative, ALiBi
+    embed           added once to the embeddings              sinusoidal, learned
+    qkv_transform   applied to q, k and v in every layer      per-layer, rotary
+    bias            added to the scores of every layer        relative, ALiBi
 
-Sinusoidal, rotary and ALiBi are formulas and go on for ever; tables end at `limit`. Formulas are evaluated in
-float32 whatever the model's precision (bfloat16 cannot tell position 257 from 258), and hold no buffers.
+Sinusoidal, rotary and ALiBi are formulas and extend to any length; learned tables end at `limit`. Formulas are
+evaluated in float32 regardless of the model's precision (bfloat16 cannot tell position 257 from 258) and need no
+buffers.
 """
 
 from collections.abc import Callable
@@ -19,22 +20,22 @@ QKVTransform = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class Positions(nn.Module):
-    """No positions at all; the base of the six kinds. `pos` (B or 1, T) counts from 0 at the start of each text."""
+    """No positions at all; the base class of the six kinds. `pos` (B or 1, T) counts from 0 at the start of a text."""
 
-    limit: int | None = None  # longest text, where the kind has one
+    limit: int | None = None  # longest sequence; None if unlimited
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """x (B, T, D) embeddings → the same with positions added."""
         return x
 
     def qkv_transform(self, pos: Tensor) -> QKVTransform | None:
-        """What every layer does to its new q (B, H, T, K), k and v (B, G, T, K); made once, used by all layers."""
+        """A function of q (B, H, T, K), k and v (B, G, T, K) of the new tokens; built once, applied in every layer."""
         return None
 
     def bias(self, query_pos: Tensor, key_pos: Tensor) -> Tensor | None:
-        """What is added to the scores: (B or 1, H, T, S), the same in all layers; None for nothing.
+        """The bias added to the scores: (B or 1, H, T, S), the same in all layers; None if there is none.
 
-        query_pos (B or 1, T), key_pos (B or 1, S); in a single row positions count up by one.
+        query_pos (B or 1, T), key_pos (B or 1, S); a single row must hold consecutive positions.
         """
         return None
 
@@ -66,9 +67,9 @@ class Learned(Positions):
 
 
 class PerLayer(Positions):
-    """An absolute position Π re-added in every layer: Q + Π, K + Π, V + Π, one learned row Π[pos] of width K.
+    """An absolute position Π added again in every layer: Q + Π, K + Π, V + Π, one learned row Π[pos] of width K.
 
-    Heads and layers share the table, so that grouped-query attention, with fewer key than query heads, has it too.
+    Heads and layers share the table, so it also fits grouped-query attention, with fewer key than query heads.
     """
 
     def __init__(self, context: int, d_head: int):
@@ -82,10 +83,10 @@ class PerLayer(Positions):
 
 
 class Rotary(Positions):
-    """Turn q and k by an angle proportional to their position, so that q·k depends on the distance alone.
+    """Rotate q and k by an angle proportional to their position, so that q·k depends only on their distance.
 
-    Su et al. 2021, eq. 34. Departure: number i is paired with number i + K/2 instead of its neighbour, which is a
-    fixed permutation of each head and the convention of the published Llama weights in the transformers layout.
+    Su et al. 2021, eq. 34. Departure: dimension i is paired with dimension i + K/2 instead of its neighbour. That is a
+    fixed permutation of each head, and the convention of the published Llama weights in the transformers layout.
     """
 
     def __init__(self, d_head: int, theta: float):
@@ -97,48 +98,48 @@ class Rotary(Positions):
         angle = pos[:, None, :, None].float() * self.theta ** (-even / self.d_head)  # (B, 1, T, K/2)
         cos, sin = angle.cos(), angle.sin()
 
-        def turn(x: Tensor) -> Tensor:
+        def rotate(x: Tensor) -> Tensor:
             a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
             return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
 
-        return lambda q, k, v: (turn(q), turn(k), v)
+        return lambda q, k, v: (rotate(q), rotate(k), v)
 
 
 class Relative(Positions):
-    """A learned number per head and offset added to the scores (Shaw et al. 2018 as simplified by Raffel et al. 2020).
+    """A learned scalar per head and offset added to the scores (Shaw et al. 2018 as simplified by Raffel et al. 2020).
 
-    Offsets beyond the context are clipped to its edge (models refuse such texts; the part takes them). All layers share
-    the table (Raffel et al. 2020, §2.1).
+    Offsets beyond the context are clipped (models refuse such sequences, this module does not). All layers share the
+    table (Raffel et al. 2020, §2.1).
     """
 
     def __init__(self, context: int, n_heads: int, *, is_causal: bool):
         super().__init__()
         self.limit = context
-        self.ahead = 0 if is_causal else context - 1  # how far forward anyone can look
-        self.behind = context - 1
-        self.weight = nn.Parameter(torch.empty(n_heads, self.behind + 1 + self.ahead))
+        self.max_offset = 0 if is_causal else context - 1
+        self.min_offset = 1 - context
+        self.weight = nn.Parameter(torch.empty(n_heads, self.max_offset - self.min_offset + 1))
 
     def bias(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
         if query_pos.shape[0] == key_pos.shape[0] == 1:
             return self._shifted(query_pos[0], key_pos[0])
-        return self._looked_up(key_pos[:, None, :] - query_pos[:, :, None]).transpose(0, 1)  # (B, H, T, S)
+        return self._gather(key_pos[:, None, :] - query_pos[:, :, None]).transpose(0, 1)  # (B, H, T, S)
 
-    def _looked_up(self, offset: Tensor) -> Tensor:
-        """offset, negative: behind, of any shape (…) → (H, …)."""
-        return self.weight[:, offset.clamp(-self.behind, self.ahead) + self.behind]
+    def _gather(self, offset: Tensor) -> Tensor:
+        """offset = key − query position, of any shape (…) → (H, …)."""
+        return self.weight[:, offset.clamp(self.min_offset, self.max_offset) - self.min_offset]
 
     def _shifted(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
-        """The same where positions (T,) and (S,) count up by one: every row is the row above, moved one to the right.
-        (Those of padding may not; nobody looks at its rows.)
+        """The same for consecutive positions (T,) and (S,): every row is the row above, shifted right by one.
+        (Positions of padding may not be consecutive; its rows are never used.)
 
-        Looking up all T × S entries has a backward that adds millions of numbers into a few places, one by one; on an
-        H200 it took 200 ms for 2048 positions. Here each offset is looked up once, and the rows are laid out by reading
-        T copies of them, end to end, as rows one number shorter (Dai et al. 2019, appendix B).
+        Gathering all T × S entries has a backward that adds millions of numbers into a few entries, one by one; on an
+        H200 it took 200 ms for 2048 positions. Here each offset is gathered once, and the rows are laid out by reading
+        T concatenated copies of them as rows one entry shorter (Dai et al. 2019, appendix B).
         """
         T, S = len(query_pos), len(key_pos)
         L = T + S - 1
         offset = key_pos[0] - (query_pos[0] + T - 1) + torch.arange(L, device=key_pos.device)
-        row = self._looked_up(offset)  # (H, L): the last query's, then what the ones above it see further right
+        row = self._gather(offset)  # (H, L): the last query's biases, then those of earlier queries for later keys
         if T == 1:
             return row[None, :, None]
         copies = row[:, None].expand(-1, T, -1).reshape(-1, T * L)
@@ -148,8 +149,8 @@ class Relative(Positions):
 def alibi_slopes(n_heads: int, device: torch.device | None = None) -> Tensor:
     """2^(−8/H), 2^(−16/H), …; Press et al. 2022, §3. (H,)
 
-    Heads that are not a power of two take those of the power below, then every other one of the power above, as
-    the authors' code does.
+    For a number of heads that is not a power of two: the slopes of the power below, then every other slope of the power
+    above, as in the authors' code.
     """
     below = 1 << (n_heads.bit_length() - 1)
     exponents = torch.arange(1, below + 1, device=device, dtype=torch.float32) * (8 / below)
@@ -160,7 +161,7 @@ def alibi_slopes(n_heads: int, device: torch.device | None = None) -> Tensor:
 class ALiBi(Positions):
     """Scores fall linearly with distance, at a fixed slope per head (Press et al. 2022).
 
-    Looking both ways, as in an encoder, the distance is the absolute one.
+    In a bidirectional encoder the distance is the absolute one.
     """
 
     def __init__(self, n_heads: int):
@@ -175,7 +176,7 @@ class ALiBi(Positions):
 def make_positions(
     kind: str, *, context: int, d_model: int, d_head: int, n_heads: int, theta: float, is_causal: bool
 ) -> Positions:
-    """Positions by their name in the config."""
+    """The position encoding named `kind` in the config."""
     match kind:
         case "sinusoidal":
             return Sinusoidal()
@@ -189,4 +190,4 @@ def make_positions(
             return Relative(context, n_heads, is_causal=is_causal)
         case "alibi":
             return ALiBi(n_heads)
-    raise ValueError(f"no positions named {kind!r}")  # configs have been checked: only our own mistake gets here
+    raise ValueError(f"no positions named {kind!r}")  # configs are validated: only a bug gets here

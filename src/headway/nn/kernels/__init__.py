@@ -1,1 +1,1 @@
-"""Triton kernels, each compared by test with the plain PyTorch lines it replaces."""
+"""Triton kernels. Tests compare each with the plain PyTorch code it replaces."""
