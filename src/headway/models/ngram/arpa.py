@@ -1,10 +1,12 @@
-r"""ARPA, the format of n-gram models that every toolkit reads (Doug Paul; described in SRILM's ngram-format(5)):
+r"""ARPA files, the n-gram format every toolkit reads (Doug Paul; described in SRILM's ngram-format(5)):
 
     \data\
     ngram 1=2730
 
     \1-grams:
-    -3.1466911	first	-0.0755798         log10 of the probability, the n-gram, log10 of its backoff
+    -3.1466911	first	-0.0755798         log10 of the probability, the n-gram, log10 of its backoff weight
+
+Files have millions of lines, so both directions work on `CHUNK_LINES` lines at a time, column by column.
 """
 
 import gzip
@@ -23,86 +25,94 @@ from headway.errors import DataError, InputError
 from headway.files import write_chunks
 from headway.models.ngram.counts import Array
 from headway.models.ngram.model import NGram
-from headway.models.ngram.spelling import BEGIN, UNKNOWN, spelled, tokenizer_for, words_of
+from headway.models.ngram.spelling import BOS, UNK, spell_vocabulary, split_words, tokenizer_for
 from headway.tokenizers import Tokenizer
 
 T = TypeVar("T")
 
-NEVER = -99.0  # how zero is written
-ROUNDING = 1e-4  # by which log10 of 1 may be above 0
-LINES = 1 << 16  # read or written at a time
+LOG10_ZERO = -99.0  # how the format writes log10(0)
+MISSING_UNK_LOG10_P = -100.0  # if the file has no <unk>, as in KenLM
+MAX_LOG10_P = 1e-4  # above 0 by rounding
+CHUNK_LINES = 1 << 16
+TRUNCATED = "the file ends before \\end\\"
+
+
+# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def write_arpa(model: NGram, file: str | Path) -> dict[str, str]:
-    """Write a model; gzipped where the name ends in .gz. Returns the words that had to be named otherwise."""
+    """Write a model; gzipped if the name ends in .gz. Returns the words that had to be renamed, and their new names."""
     smoothing = model.config.smoothing
     if smoothing in ("add-k", "stupid-backoff"):
         raise InputError(
-            f"an ARPA file backs off to shorter contexts with a weight, which {smoothing} does not: "
-            f"kneser-ney, witten-bell and none can be written"
+            f"an ARPA file stores backoff weights to shorter contexts, and {smoothing} has none: "
+            f"use kneser-ney, witten-bell or none"
         )
-    names, renamed = spelled(model)
-    lines = _lines(model, names)
-    chunks: Iterator[bytes] = ("".join(some).encode() for some in lines)
+    words, renamed = spell_vocabulary(model)
+    chunks: Iterator[bytes] = ("".join(lines).encode() for lines in _line_chunks(model, words))
     if str(file).lower().endswith(".gz"):
-        chunks = (gzip.compress(chunk, 6, mtime=0) for chunk in chunks)  # members one after the other are one file
+        chunks = (gzip.compress(chunk, 6, mtime=0) for chunk in chunks)  # concatenated gzip members are one gzip file
     write_chunks(file, chunks)
     return renamed
 
 
-def _lines(model: NGram, names: list[str]) -> Iterator[list[str]]:
+def _line_chunks(model: NGram, words: list[str]) -> Iterator[list[str]]:
     order = model.config.order
     sizes = [len(model.column("log_p", k)) for k in range(1, order + 1)]
     yield ["\\data\\\n", *(f"ngram {k}={n}\n" for k, n in enumerate(sizes, 1)), "\n"]
-    grams = [""]
+    contexts = [""]  # the (k−1)-grams as text, each followed by a space
     for k in range(1, order + 1):
         yield [f"\\{k}-grams:\n"]
-        contexts, token = model.contexts(k), model.column("token", k)
-        longer: list[str] = []
-        for at in range(0, len(token), LINES):
-            here = slice(at, at + LINES)
-            p = _numbers(model.column("log_p", k)[here])
-            if k == 1 and model.begin is not None and at <= model.begin < at + LINES:
-                p[model.begin - at] = "0"  # as KenLM writes what is given
-            before, words = [grams[c] for c in contexts[here].tolist()], [names[i] for i in token[here].tolist()]
+        context_indices, tokens = model.context_indices(k), model.column("token", k)
+        next_contexts: list[str] = []
+        for start in range(0, len(tokens), CHUNK_LINES):
+            chunk = slice(start, start + CHUNK_LINES)
+            p = _format_log10(model.column("log_p", k)[chunk])
+            bos_id = model.context_only_id
+            if k == 1 and bos_id is not None and start <= bos_id < start + CHUNK_LINES:
+                p[bos_id - start] = "0"  # as KenLM writes BOS, which is never predicted
+            prefixes = [contexts[c] for c in context_indices[chunk].tolist()]
+            last_words = [words[token] for token in tokens[chunk].tolist()]
             if k == order:
-                yield [f"{x}\t{b}{w}\n" for x, b, w in zip(p, before, words, strict=True)]
+                yield [f"{x}\t{prefix}{word}\n" for x, prefix, word in zip(p, prefixes, last_words, strict=True)]
                 continue
-            mine = [f"{b}{w}" for b, w in zip(before, words, strict=True)]
-            backoff = _numbers(model.column("backoff", k)[here])
-            yield [f"{x}\t{gram}\t{y}\n" for x, gram, y in zip(p, mine, backoff, strict=True)]
-            longer += [f"{gram} " for gram in mine]
-        grams = longer  # each with the space that follows it
+            grams = [f"{prefix}{word}" for prefix, word in zip(prefixes, last_words, strict=True)]
+            backoff = _format_log10(model.column("backoff", k)[chunk])
+            yield [f"{x}\t{gram}\t{y}\n" for x, gram, y in zip(p, grams, backoff, strict=True)]
+            next_contexts += [f"{gram} " for gram in grams]
+        contexts = next_contexts
         yield ["\n"]
     yield ["\\end\\\n"]
 
 
-def _numbers(logs: Array) -> list[str]:
-    """Natural logarithms as log10, to seven places. Nearly all are between −10 and 0, and there are millions: their
-    digits are found for all at once, column by column."""
-    values = np.maximum(logs / math.log(10), NEVER)
-    sevenths = np.rint(values * -1e7).astype(np.int64)
-    is_usual = (values < 0) & (sevenths < 10**8)
-    rest = np.where(is_usual, sevenths, 0)
+def _format_log10(logs: Array) -> list[str]:
+    """Natural logarithms as log10 with seven decimals. There are millions of them and nearly all lie between −10 and 0,
+    so the digits of those are computed for the whole array, one decimal place at a time."""
+    values = np.maximum(logs / math.log(10), LOG10_ZERO)
+    scaled = np.rint(values * -1e7).astype(np.int64)
+    is_common = (values < 0) & (scaled < 10**8)
+    remainder = np.where(is_common, scaled, 0)
     digits = np.empty((len(values), 10), np.uint8)  # as in -1.2345678
     digits[:, 0], digits[:, 2] = ord("-"), ord(".")
     for column in (9, 8, 7, 6, 5, 4, 3, 1):
-        rest, digit = np.divmod(rest, 10)
+        remainder, digit = np.divmod(remainder, 10)
         digits[:, column] = digit + ord("0")
-    written = digits.view("S10").ravel().astype("U10").tolist()
-    for i in np.flatnonzero(~is_usual).tolist():
-        written[i] = f"{values[i]:.8g}"
-    return written
+    formatted = digits.view("S10").ravel().astype("U10").tolist()
+    for i in np.flatnonzero(~is_common).tolist():
+        formatted[i] = f"{values[i]:.8g}"
+    return formatted
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_arpa(file: str | Path) -> NGram:
-    """The model in a file, gzipped or not, with a tokenizer for its words."""
+    """Read a model from a file, gzipped or not, with a tokenizer for its words."""
     try:
-        with open(file, "rb") as start:
-            is_packed = start.read(2) == b"\x1f\x8b"
-        unpacked = gzip.open if is_packed else open
-        with unpacked(file, "rt", encoding="utf-8") as opened:
-            return _Reader(str(file), opened).model()
+        with open(file, "rb") as opened:
+            is_gzip = opened.read(2) == b"\x1f\x8b"
+        with (gzip.open if is_gzip else open)(file, "rt", encoding="utf-8") as lines:
+            return _Reader(str(file), lines).read_model()
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -110,136 +120,161 @@ def read_arpa(file: str | Path) -> NGram:
 
 
 class _Reader:
+    """Reads the file front to back; errors name the line."""
+
     def __init__(self, name: str, lines: Iterable[str]):
-        self.name, self.lines, self.number = name, iter(lines), 0
+        self.name, self.lines, self.line_number = name, iter(lines), 0
 
-    def line(self) -> str:
-        """The next one that is not empty."""
-        for line in self.lines:
-            self.number += 1
-            if line.strip():
-                return line.rstrip("\n")
-        raise self.wrong("ends in the middle: there is no \\end\\")
+    def error(self, problem: str) -> DataError:
+        return DataError(f"{self.name}, line {self.line_number}: {problem}; is this a complete ARPA file?")
 
-    def wrong(self, what: str) -> DataError:
-        return DataError(f"{self.name}, line {self.number}: {what}; is it an ARPA file, and whole?")
+    # ── the model ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def model(self) -> NGram:
-        while self.line().strip() != "\\data\\":
-            pass  # what stands before is for people
+    def read_model(self) -> NGram:
+        sizes, title = self.read_header()
+        model, vocab = self.read_unigrams(sizes, title)
+        for k in range(2, len(sizes) + 1):
+            self.read_order(k, sizes[k - 1], model, vocab)
+        if self.next_line().strip() != "\\end\\":
+            raise self.error("expected \\end\\, but there are more n-grams than the header says")
+        return model
+
+    def read_header(self) -> tuple[list[int], str]:
+        """The number of n-grams of each order, and the line after them. Text before \\data\\ is a comment."""
+        while self.next_line().strip() != "\\data\\":
+            pass
         sizes: list[int] = []
-        while (line := self.line().strip()).startswith("ngram "):
-            which, equals, n = line.removeprefix("ngram ").replace(" ", "").partition("=")
-            if not equals or not which.isdecimal() or not n.isdecimal() or int(which) != len(sizes) + 1:
-                raise self.wrong(f"{line!r} does not say how many {len(sizes) + 1}-grams there are")
+        while (line := self.next_line().strip()).startswith("ngram "):
+            k, equals, n = line.removeprefix("ngram ").replace(" ", "").partition("=")
+            if not equals or not k.isdecimal() or not n.isdecimal() or int(k) != len(sizes) + 1:
+                raise self.error(f"expected 'ngram {len(sizes) + 1}=COUNT', got {line!r}")
             sizes.append(int(n))
         if not sizes:
-            raise self.wrong("it does not say how many n-grams there are")
-        found, p, backoff = self.section(1, sizes[0], line, lambda grams: grams)
-        words = [word for some in found for word in some]
-        if UNKNOWN not in words:  # some programs shout
-            words = [UNKNOWN if word == UNKNOWN.upper() else word for word in words]
+            raise self.error(f"expected 'ngram 1=COUNT', got {line!r}")
+        return sizes, line
+
+    def read_unigrams(self, sizes: list[int], title: str) -> tuple[NGram, dict[str, int]]:
+        """The unigrams are the vocabulary: a model with them and their tokenizer, and the ids of the words."""
+        chunks, p, backoff = self.read_section(1, sizes[0], title, lambda grams: grams)
+        words = [word for chunk in chunks for word in chunk]
+        if UNK not in words:  # some programs write <UNK>
+            words = [UNK if word == UNK.upper() else word for word in words]
         tokenizer = tokenizer_for(words)
-        vocab, V = tokenizer.backend.get_vocab(), tokenizer.vocab_size
-        vocab.setdefault(UNKNOWN.upper(), vocab[UNKNOWN])
+        vocab, V = tokenizer.vocab, tokenizer.vocab_size
+        vocab.setdefault(UNK.upper(), vocab[UNK])
         config = NGramConfig(
             vocab_size=V, order=len(sizes), smoothing="given", bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
         )
         model = NGram(config)
         model.tokenizer = tokenizer
         ids = np.array([vocab[word] for word in words], dtype=np.int64)
-        self.unique(ids, 1)
-        log_p, log_b = np.full(V, -np.inf), np.zeros(V)
-        log_p[vocab[UNKNOWN]] = -100 * math.log(10)  # where the file has none: as KenLM does
-        log_p[ids], log_b[ids] = p, backoff
-        log_p[vocab[BEGIN]] = -np.inf  # it is given
-        model.set_columns(1, np.zeros(V, np.int64), np.arange(V), log_p, log_b)
-        for k in range(2, len(sizes) + 1):
-            rest, p, backoff = self.section(k, sizes[k - 1], self.line().strip(), partial(self.tokens, k, vocab))
-            tokens = np.concatenate([np.zeros((0, k), np.int64), *rest])
-            context = tokens[:, 0]
-            for j in range(1, k - 1):
-                context = model.find(j + 1, context, tokens[:, j])
-                self.known(context, tokens, j + 1, tokenizer)
-            keys = context * V + tokens[:, -1]
-            self.unique(keys, k)
-            by = np.argsort(keys)
-            model.set_columns(k, context[by], tokens[by, -1], p[by], backoff[by])
-        if self.line().strip() != "\\end\\":
-            raise self.wrong("more than was said at its beginning")
-        return model
+        self.check_unique(ids, 1)
+        log_p, log_backoff = np.full(V, -np.inf), np.zeros(V)
+        log_p[vocab[UNK]] = MISSING_UNK_LOG10_P * math.log(10)
+        log_p[ids], log_backoff[ids] = p, backoff
+        log_p[vocab[BOS]] = -np.inf  # never predicted
+        model.set_log_probs(1, np.zeros(V, np.int64), np.arange(V), log_p, log_backoff)
+        return model, vocab
 
-    def section(self, k: int, n: int, title: str, read: Callable[[list[str]], T]) -> tuple[list[T], Array, Array]:
-        """The n-grams of an order, what is `read` of some of them at a time; natural logarithms."""
+    def read_order(self, k: int, size: int, model: NGram, vocab: dict[str, int]) -> None:
+        """Read the k-grams (k > 1), sort them as the model needs them, and store them there."""
+        chunks, p, backoff = self.read_section(k, size, self.next_line().strip(), partial(self.to_ids, k, vocab))
+        tokens = np.concatenate([np.zeros((0, k), np.int64), *chunks])
+        context = tokens[:, 0]
+        assert model.tokenizer is not None
+        for j in range(1, k - 1):
+            context = model.find(j + 1, context, tokens[:, j])
+            self.check_contexts(context, tokens, j + 1, model.tokenizer)
+        keys = context * model.config.vocab_size + tokens[:, -1]
+        self.check_unique(keys, k)
+        by_key = np.argsort(keys)
+        model.set_log_probs(k, context[by_key], tokens[by_key, -1], p[by_key], backoff[by_key])
+
+    def read_section(self, k: int, n: int, title: str, parse: Callable[[list[str]], T]) -> tuple[list[T], Array, Array]:
+        """The n k-grams, each chunk of them as `parse` returns it; their log probabilities and log backoff weights,
+        natural."""
         if title != f"\\{k}-grams:":
-            raise self.wrong(f"{title!r} where \\{k}-grams: should be")
-        found, values = [], np.zeros((n, 2))
-        for at in range(0, n, LINES):
-            p, grams, backoff = self.columns(self.take(min(LINES, n - at)), k)
-            here = values[at : at + LINES]
+            raise self.error(f"expected \\{k}-grams:, got {title!r}")
+        parsed, values = [], np.zeros((n, 2))
+        for start in range(0, n, CHUNK_LINES):
+            p, grams, backoff = self.split_columns(self.next_lines(min(CHUNK_LINES, n - start)), k)
+            chunk = values[start : start + CHUNK_LINES]
             try:
-                here[:, 0] = list(map(float, p))
-                here[:, 1] = list(map(float, backoff)) if backoff else 0.0
+                chunk[:, 0] = list(map(float, p))
+                chunk[:, 1] = list(map(float, backoff)) if backoff else 0.0
             except ValueError as error:
-                raise self.wrong(f"one of its {k}-grams has a number that is none ({error})") from None
-            is_odd = ~(here < np.inf).all(axis=1) | (here[:, 0] > ROUNDING)
-            if len(odd := np.flatnonzero(is_odd)):
-                what = f"{p[odd[0]]} {grams[odd[0]]}"
-                raise self.wrong(f"{what!r:.60} is no n-gram with the logarithm of a probability")
-            found.append(read(grams))
+                raise self.error(f"a {k}-gram has an invalid number ({error})") from None
+            is_invalid = ~(chunk < np.inf).all(axis=1) | (chunk[:, 0] > MAX_LOG10_P)
+            if len(invalid := np.flatnonzero(is_invalid)):
+                entry = f"{p[invalid[0]]} {grams[invalid[0]]}"
+                raise self.error(f"{entry!r:.60} is not an n-gram with the log10 of a probability")
+            parsed.append(parse(grams))
         values *= math.log(10)
-        values[values <= NEVER * math.log(10)] = -np.inf
-        return found, values[:, 0], values[:, 1]
+        values[values <= LOG10_ZERO * math.log(10)] = -np.inf
+        return parsed, values[:, 0], values[:, 1]
 
-    def take(self, n: int) -> list[str]:
-        """The next lines that are not empty."""
-        found: list[str] = []
-        while len(found) < n:
-            some = list(islice(self.lines, n - len(found)))
-            self.number += len(some)
-            if not some:
-                raise self.wrong("ends in the middle: there is no \\end\\")
-            found += [line for line in some if line.strip()]
-        return found
+    # ── lines and columns ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def columns(self, lines: list[str], k: int) -> tuple[list[str], list[str], list[str]]:
-        """Probabilities, n-grams and backoffs, if there are any. Usually all lines have as many tabs, and one cut makes
-        all fields: a list for each of millions of lines would have Python look through them again and again for what
-        it can throw away."""
-        tabs = {line.count("\t") for line in lines}
-        if tabs in ({1}, {2}):
-            fields, width = "".join(lines).rstrip("\n").replace("\n", "\t").split("\t"), tabs.pop() + 1
+    def next_line(self) -> str:
+        """The next line that is not empty."""
+        for line in self.lines:
+            self.line_number += 1
+            if line.strip():
+                return line.rstrip("\n")
+        raise self.error(TRUNCATED)
+
+    def next_lines(self, n: int) -> list[str]:
+        """The next n lines that are not empty."""
+        lines: list[str] = []
+        while len(lines) < n:
+            batch = list(islice(self.lines, n - len(lines)))
+            self.line_number += len(batch)
+            if not batch:
+                raise self.error(TRUNCATED)
+            lines += [line for line in batch if line.strip()]
+        return lines
+
+    def split_columns(self, lines: list[str], k: int) -> tuple[list[str], list[str], list[str]]:
+        """Probabilities, n-grams and backoff weights, if any. Usually all lines have the same number of tabs, and a
+        single split makes all fields: one list per line, for millions of lines, would keep Python's garbage collector
+        busy."""
+        tab_counts = {line.count("\t") for line in lines}
+        if tab_counts in ({1}, {2}):
+            fields, width = "".join(lines).rstrip("\n").replace("\n", "\t").split("\t"), tab_counts.pop() + 1
             return fields[0::width], fields[1::width], fields[2::width] if width == 3 else []
-        rows = [self.fields(line.rstrip("\n").split("\t"), k) for line in lines]
+        rows = [self.split_fields(line.rstrip("\n").split("\t"), k) for line in lines]
         return [row[0] for row in rows], [row[1] for row in rows], [row[2] if len(row) == 3 else "0" for row in rows]
 
-    def fields(self, row: list[str], k: int) -> list[str]:
-        """Some programs write spaces where tabs should be."""
+    def split_fields(self, row: list[str], k: int) -> list[str]:
+        """Some programs write spaces in place of tabs."""
         if len(row) == 1:
-            parts = words_of(row[0])
-            row = [parts[0], " ".join(parts[1 : k + 1]), *parts[k + 1 :]]
+            words = split_words(row[0])
+            row = [words[0], " ".join(words[1 : k + 1]), *words[k + 1 :]]
         if len(row) not in (2, 3):
-            raise self.wrong(f"{' '.join(row)!r:.60} is no {k}-gram with its probability")
+            raise self.error(f"{' '.join(row)!r:.60} is not a {k}-gram with its probability")
         return row
 
-    def tokens(self, k: int, vocab: dict[str, int], grams: list[str]) -> Array:
+    def to_ids(self, k: int, vocab: dict[str, int], grams: list[str]) -> Array:
+        """The token ids (N, k) of k-grams."""
         if {gram.count(" ") for gram in grams} == {k - 1}:
             words = " ".join(grams).split(" ")
         else:
-            rows = list(map(words_of, grams))
-            if odd := [gram for gram, row in zip(grams, rows, strict=True) if len(row) != k]:
-                raise self.wrong(f"{odd[0]!r} is no {k}-gram")
+            rows = list(map(split_words, grams))
+            if invalid := [gram for gram, row in zip(grams, rows, strict=True) if len(row) != k]:
+                raise self.error(f"{invalid[0]!r} is not a {k}-gram")
             words = list(chain.from_iterable(rows))
         try:
             return np.fromiter(map(vocab.__getitem__, words), np.int64, len(words)).reshape(-1, k)
         except KeyError as error:
-            raise self.wrong(f"{error.args[0]!r} is in a {k}-gram and not among the 1-grams") from None
+            raise self.error(f"{error.args[0]!r} occurs in a {k}-gram but is not among the 1-grams") from None
 
-    def known(self, numbers: Array, tokens: Array, j: int, tokenizer: Tokenizer) -> None:
-        if len(missing := np.flatnonzero(numbers < 0)):
-            gram = [tokenizer.token(id) for id in tokens[missing[0]].tolist()]
-            raise self.wrong(f"{' '.join(gram)!r} is there, but not {' '.join(gram[:j])!r}, which it goes on from")
+    # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def unique(self, keys: Array, k: int) -> None:
+    def check_contexts(self, indices: Array, tokens: Array, j: int, tokenizer: Tokenizer) -> None:
+        if len(missing := np.flatnonzero(indices < 0)):
+            words = [tokenizer.token(id) for id in tokens[missing[0]].tolist()]
+            raise self.error(f"{' '.join(words)!r} is listed, but not its prefix {' '.join(words[:j])!r}")
+
+    def check_unique(self, keys: Array, k: int) -> None:
         if len(np.unique(keys)) != len(keys):
-            raise self.wrong(f"a {k}-gram is there twice")
+            raise self.error(f"a {k}-gram is listed twice")

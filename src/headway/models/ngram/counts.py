@@ -1,15 +1,15 @@
-"""Counting n-grams, and turning counts into probabilities, with arrays and no dict.
+"""Counting n-grams by sorting integer arrays, without a Python object per n-gram.
 
-Every different n-gram of k tokens has a number: its place among those of k tokens, ordered by the number of its first
-k − 1 tokens (its context) and then by its last. A row of tokens becomes a row of such numbers, order by order:
+Every distinct k-gram has an index: its rank among the k-grams, sorted by the index of its context (its first k − 1
+tokens) and then by its last token. The indices are computed order by order, for all tokens of the text at once:
 
-    number of the k-gram that ends at i  =  place of (number of the (k−1)-gram that ends at i − 1, token i)
+    index of the k-gram that ends at i  =  rank of (index of the (k−1)-gram that ends at i − 1, token i)
 
-which is one sort of integers per order. The followers of a context then lie side by side, and the k-gram without its
-first token (its suffix) is the (k−1)-gram that ends at the same place.
+which is one integer sort per order. The k-grams that share a context are therefore contiguous, and the suffix of a
+k-gram (without its first token) is the (k−1)-gram that ends at the same token.
 
-Counting takes the tokens `CHUNK` at a time. A text of more is counted by sorted runs on disk that are merged, and the
-rows of numbers lie on disk as well (`ScratchArrays`), so memory holds what differs, not what there is.
+A text of more than `CHUNK_TOKENS` tokens is counted by an external merge sort: each chunk becomes a sorted run on disk,
+and the runs are merged. Arrays with one entry per token or n-gram are then memory-mapped files (`ScratchArrays`).
 """
 
 import tempfile
@@ -23,19 +23,18 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-CHUNK = 1 << 24  # tokens counted at once: about 1 GiB of memory
+CHUNK_TOKENS = 1 << 24  # tokens sorted at once: about 1 GiB of memory
 
 
 @dataclass(frozen=True)
 class Grams:
-    """The different n-grams of one order, sorted by `keys` = context · V + last token. For one token that is every
-    token of the vocabulary, seen or not."""
+    """The M distinct n-grams of one order, sorted by `keys`. The unigrams are the whole vocabulary, counted or not."""
 
-    keys: Array  # (M,) int64
+    keys: Array  # (M,) int64: index of the context · V + last token
     count: Array  # (M,) int64
-    suffix: Array  # (M,) int64: the number, one order down, without the first token
-    is_first: Array  # (M,) bool: it begins with the begin token, and nothing can stand before it
-    is_edge: Array  # (M,) bool: it stood where a text begins without a begin token
+    suffix: Array  # (M,) int64: index, one order down, of the n-gram without its first token
+    starts_with_bos: Array  # (M,) bool: no token can precede it
+    starts_text: Array  # (M,) bool: it occurred at the start of a text that has no BOS token
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -43,29 +42,29 @@ class Grams:
 
 @dataclass(frozen=True)
 class Counts:
-    grams: list[Grams]  # of 1, 2, … tokens
+    grams: list[Grams]  # of order 1, 2, …
     vocab_size: int
     bos_id: int | None
-    first_seen: Array  # (V,) where each token was first, the begin and end token before all others, −2: never
+    first_position: Array  # (V,) position of each token's first occurrence; BOS and EOS: −1; never counted: −2
 
     @property
-    def n_words(self) -> int:
-        """Tokens that can come next: all but the begin token."""
+    def n_predictable(self) -> int:
+        """W, the number of tokens that can come next: all but BOS."""
         return self.vocab_size - (self.bos_id is not None)
 
     def contexts(self, k: int) -> tuple[Array, int]:
-        """The context of each n-gram of k tokens, and how many there are of its length."""
+        """The context index of each k-gram, and the number of possible contexts."""
         if k == 1:
             return np.zeros(self.vocab_size, np.int64), 1
         return self.grams[k - 1].keys // self.vocab_size, len(self.grams[k - 2])
 
 
 class ScratchArrays:
-    """Arrays in memory, or where there are more than `CHUNK` tokens, in files that vanish with it."""
+    """Allocates arrays in memory or, above `CHUNK_TOKENS` tokens, in temporary files that are deleted with it."""
 
     def __init__(self, n_tokens: int):
-        self.is_small = n_tokens <= CHUNK
-        self.folder = None if self.is_small else tempfile.TemporaryDirectory(prefix="headway-counts-")
+        self.in_memory = n_tokens <= CHUNK_TOKENS
+        self.folder = None if self.in_memory else tempfile.TemporaryDirectory(prefix="headway-counts-")
 
     def empty(self, n: int, dtype: Any) -> Array:
         if self.folder is None or n == 0:
@@ -74,7 +73,7 @@ class ScratchArrays:
         return np.memmap(file, dtype, "w+", shape=(n,))
 
 
-def count(
+def count_ngrams(
     texts: Sequence[Sequence[Array]],
     order: int,
     vocab_size: int,
@@ -82,126 +81,143 @@ def count(
     bos_id: int | None = None,
     eos_id: int | None = None,
 ) -> Counts:
-    """The n-grams of 1 to `order` tokens of several texts, each in one piece or several. None reaches over the
-    beginning of a text or over a begin token, which may stand first in an n-gram and nowhere else. (A token that also
-    ends texts is one like any other.)"""
+    """Count the n-grams of 1 to `order` tokens in several texts, each given as one or more pieces.
+
+    No n-gram crosses the start of a text or a BOS token: BOS occurs only as the first token of an n-gram. A BOS token
+    that is also EOS separates texts and is counted like any other token.
+    """
     bos_id = None if bos_id == eos_id else bos_id
     V, n_tokens = vocab_size, sum(len(piece) for text in texts for piece in text)
-    room = ScratchArrays(n_tokens)
-    tokens, depth = room.empty(n_tokens, np.int32), room.empty(n_tokens, np.int16)  # how much of its text came so far
-    at = 0
-    for text in texts:
-        before = 0
-        for piece in text:
-            here = slice(at, at + len(piece))
-            tokens[here] = piece
-            depth[here] = np.minimum(_depths(piece, bos_id, before), order + 1)
-            at += len(piece)
-            before = int(depth[at - 1]) if len(piece) else before
-    numbers = room.empty(n_tokens, np.int64)  # of the n-gram that ends at each token
-    numbers[:] = tokens
+    scratch = ScratchArrays(n_tokens)
+    tokens, positions = _concatenate(texts, n_tokens, order, bos_id, scratch)
+    indices = scratch.empty(n_tokens, np.int64)  # of the n-gram that ends at each token
+    indices[:] = tokens
     unigrams = np.arange(V)
     is_bos = unigrams == (-1 if bos_id is None else bos_id)
-    is_edge = np.zeros(V, dtype=bool)
-    is_edge[tokens[(depth == 1) & (tokens != (-1 if bos_id is None else bos_id))]] = True
-    found = [Grams(unigrams, np.bincount(tokens, minlength=V), np.zeros(V, np.int64), is_bos, is_edge)]
+    starts_text = np.zeros(V, dtype=bool)
+    starts_text[tokens[(positions == 1) & (tokens != (-1 if bos_id is None else bos_id))]] = True
+    grams = [Grams(unigrams, np.bincount(tokens, minlength=V), np.zeros(V, np.int64), is_bos, starts_text)]
     for k in range(2, order + 1):
-        found.append(_longer(found[-1], numbers, tokens, depth, k, V, room))
-    first = np.full(V, -2, np.int64)
-    first[tokens[::-1]] = np.arange(n_tokens)[::-1]  # the last one written stays
+        grams.append(_count_order(k, grams[-1], indices, tokens, positions, V, scratch))
+    first_position = np.full(V, -2, np.int64)
+    first_position[tokens[::-1]] = np.arange(n_tokens)[::-1]  # later assignments win, so the first occurrence stays
     for id in (bos_id, eos_id):
         if id is not None:
-            first[id] = min(first[id], -1)
-    return Counts(found, V, bos_id, first)
+            first_position[id] = min(first_position[id], -1)
+    return Counts(grams, V, bos_id, first_position)
 
 
-def _depths(piece: Array, bos_id: int | None, before: int) -> Array:
-    """How many tokens of its text there are up to each token, where so many came before the piece."""
-    place = np.arange(len(piece))
+def _concatenate(
+    texts: Sequence[Sequence[Array]], n_tokens: int, order: int, bos_id: int | None, scratch: ScratchArrays
+) -> tuple[Array, Array]:
+    """All tokens in one array, and the 1-based position of each in its text, at most `order` + 1."""
+    tokens, positions = scratch.empty(n_tokens, np.int32), scratch.empty(n_tokens, np.int16)
+    offset = 0
+    for text in texts:
+        last_position = 0
+        for piece in text:
+            span = slice(offset, offset + len(piece))
+            tokens[span] = piece
+            positions[span] = np.minimum(_text_positions(piece, bos_id, last_position), order + 1)
+            offset += len(piece)
+            last_position = int(positions[offset - 1]) if len(piece) else last_position
+    return tokens, positions
+
+
+def _text_positions(piece: Array, bos_id: int | None, last_position: int) -> Array:
+    """The 1-based position of each token in its text, which starts anew at BOS; the piece before ended at
+    `last_position`."""
+    offsets = np.arange(len(piece))
     if bos_id is None:
-        return place + before + 1
-    return place - np.maximum.accumulate(np.where(piece == bos_id, place, -before)) + 1
+        return offsets + last_position + 1
+    return offsets - np.maximum.accumulate(np.where(piece == bos_id, offsets, -last_position)) + 1
 
 
-def _longer(shorter: Grams, numbers: Array, tokens: Array, depth: Array, k: int, V: int, room: ScratchArrays) -> Grams:
-    """The n-grams of k tokens; `numbers` are those of k − 1 before, and of k after."""
+def _count_order(
+    k: int, shorter: Grams, indices: Array, tokens: Array, positions: Array, V: int, scratch: ScratchArrays
+) -> Grams:
+    """Count the k-grams, given the (k−1)-grams. `indices` holds those of the (k−1)-grams and is updated in place."""
 
-    def pieces() -> Iterator[tuple[Array, Array]]:
-        """Where n-grams of k tokens end, and their keys; last first, since numbers are replaced on the way."""
-        for begin in reversed(range(0, len(tokens), CHUNK)):
-            place = begin + np.flatnonzero(depth[begin : begin + CHUNK] >= k)
-            yield place, numbers[place - 1] * V + tokens[place]
+    def chunks() -> Iterator[tuple[Array, Array]]:
+        """The tokens where k-grams end, and their keys; last chunk first, because `indices` is overwritten."""
+        for start in reversed(range(0, len(tokens), CHUNK_TOKENS)):
+            ends = start + np.flatnonzero(positions[start : start + CHUNK_TOKENS] >= k)
+            yield ends, indices[ends - 1] * V + tokens[ends]
 
-    if room.is_small:
-        place, keys = next(pieces(), (np.zeros(0, np.int64),) * 2)
+    if scratch.in_memory:
+        ends, keys = next(chunks(), (np.zeros(0, np.int64),) * 2)
         unique, inverse, counts = _unique(keys)
         suffix = np.empty(len(unique), np.int64)
-        suffix[inverse] = numbers[place]
-        numbers[place] = inverse
+        suffix[inverse] = indices[ends]
+        indices[ends] = inverse
     else:
-        unique, counts = merged([_run(keys, room) for _, keys in pieces()], room)
-        suffix = room.empty(len(unique), np.int64)
-        for place, keys in pieces():
-            ordered, order = (x.numpy() for x in torch.from_numpy(keys).sort())
-            inverse = np.searchsorted(unique, ordered)
-            suffix[inverse] = numbers[place[order]]
-            numbers[place[order]] = inverse
-    is_edge = np.zeros(len(unique), dtype=bool)
-    is_first = shorter.is_first[unique // V]
-    starts = np.flatnonzero(depth == k)
-    is_edge[numbers[starts]] = True
-    return Grams(unique, counts, suffix, is_first, is_edge & ~is_first)
+        unique, counts = merge_runs([_sorted_run(keys, scratch) for _, keys in chunks()], scratch)
+        suffix = scratch.empty(len(unique), np.int64)
+        for ends, keys in chunks():
+            sorted_keys, order = (x.numpy() for x in torch.from_numpy(keys).sort())
+            inverse = np.searchsorted(unique, sorted_keys)
+            suffix[inverse] = indices[ends[order]]
+            indices[ends[order]] = inverse
+    starts_text = np.zeros(len(unique), dtype=bool)
+    starts_with_bos = shorter.starts_with_bos[unique // V]
+    starts_text[indices[np.flatnonzero(positions == k)]] = True
+    return Grams(unique, counts, suffix, starts_with_bos, starts_text & ~starts_with_bos)
 
 
 def _unique(keys: Array) -> tuple[Array, Array, Array]:
-    """Sorted and without repeats; the place of each key in that; how often each was there."""
-    ordered, order = (x.numpy() for x in torch.from_numpy(keys).sort())
+    """The distinct keys, sorted; the index of each key among them; how often each occurs."""
+    sorted_keys, order = (x.numpy() for x in torch.from_numpy(keys).sort())
     is_new = np.ones(len(keys), dtype=bool)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    begins = np.flatnonzero(is_new)
+    is_new[1:] = sorted_keys[1:] != sorted_keys[:-1]
+    starts = np.flatnonzero(is_new)
     inverse = np.empty(len(keys), np.int64)
     inverse[order] = np.cumsum(is_new) - 1
-    return ordered[begins], inverse, np.diff(begins, append=len(keys))
+    return sorted_keys[starts], inverse, np.diff(starts, append=len(keys))
 
 
-# ── counting on disk ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── external merge sort ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _run(keys: Array, room: ScratchArrays) -> tuple[Array, Array]:
-    """The different keys of a piece, sorted, and their counts, put aside."""
+def _sorted_run(keys: Array, scratch: ScratchArrays) -> tuple[Array, Array]:
+    """The distinct keys of a chunk, sorted, and their counts, in scratch arrays."""
     unique, _, counts = _unique(keys)
-    kept = room.empty(len(unique), np.int64), room.empty(len(unique), np.int64)
-    kept[0][:], kept[1][:] = unique, counts
-    return kept
+    run = scratch.empty(len(unique), np.int64), scratch.empty(len(unique), np.int64)
+    run[0][:], run[1][:] = unique, counts
+    return run
 
 
-def merged(runs: list[tuple[Array, Array]], room: ScratchArrays) -> tuple[Array, Array]:
-    """One sorted row out of several, counts of equal keys added, a range of keys at a time: every run's share of a
-    range lies side by side in it, so each is read once, from the beginning to the end."""
+def merge_runs(runs: list[tuple[Array, Array]], scratch: ScratchArrays) -> tuple[Array, Array]:
+    """Merge sorted runs of (keys, counts), adding the counts of equal keys.
+
+    The key space is cut into ranges of about equal size, by quantiles of a sample. Each run's part of a range is
+    contiguous, so every run is read once, front to back.
+    """
     total = sum(len(keys) for keys, _ in runs)
-    n_ranges = max(1, -(-total // CHUNK) * 2)
+    n_ranges = max(1, -(-total // CHUNK_TOKENS) * 2)
     sample = np.sort(np.concatenate([keys[:: max(1, len(keys) // (8 * n_ranges))] for keys, _ in runs]))
     bounds = sample[np.linspace(0, len(sample) - 1, n_ranges + 1).astype(int)[1:-1]] if len(sample) else sample
     cuts = [np.concatenate([[0], np.searchsorted(keys, bounds), [len(keys)]]) for keys, _ in runs]
-    parts: list[tuple[Array, Array]] = []
+    merged: list[tuple[Array, Array]] = []  # one per range
     for j in range(n_ranges):
-        pieces = [
-            (keys[c[j] : c[j + 1]], counts[c[j] : c[j + 1]]) for (keys, counts), c in zip(runs, cuts, strict=True)
+        parts = [
+            (keys[cut[j] : cut[j + 1]], counts[cut[j] : cut[j + 1]])
+            for (keys, counts), cut in zip(runs, cuts, strict=True)
         ]
-        keys, inverse, _ = _unique(np.concatenate([keys for keys, _ in pieces]))
-        weights = np.concatenate([counts for _, counts in pieces])
-        kept = room.empty(len(keys), np.int64), room.empty(len(keys), np.int64)
-        kept[0][:] = keys
-        kept[1][:] = _summed(inverse, weights, len(keys))
-        parts.append(kept)
-    keys, counts = (room.empty(sum(len(p[i]) for p in parts), np.int64) for i in (0, 1))
-    at = 0
-    for part in parts:
-        keys[at : at + len(part[0])], counts[at : at + len(part[0])] = part
-        at += len(part[0])
+        keys, inverse, _ = _unique(np.concatenate([keys for keys, _ in parts]))
+        counts = np.concatenate([counts for _, counts in parts])
+        output = scratch.empty(len(keys), np.int64), scratch.empty(len(keys), np.int64)
+        output[0][:] = keys
+        output[1][:] = _sum_by_index(inverse, counts, len(keys))
+        merged.append(output)
+    keys, counts = (scratch.empty(sum(len(part[i]) for part in merged), np.int64) for i in (0, 1))
+    offset = 0
+    for part in merged:
+        span = slice(offset, offset + len(part[0]))
+        keys[span], counts[span] = part
+        offset = span.stop
     return keys, counts
 
 
-def _summed(where: Array, what: Array, n: int) -> Array:
-    """Whole numbers added up by place. (`bincount` adds them as float64, exactly up to 2^53.)"""
-    return np.bincount(where, weights=what, minlength=n).astype(np.int64)
+def _sum_by_index(indices: Array, values: Array, n: int) -> Array:
+    """Sum integers by index. `bincount` adds them as float64, which is exact up to 2^53."""
+    return np.bincount(indices, weights=values, minlength=n).astype(np.int64)

@@ -1,15 +1,14 @@
-"""n-gram: the next token as it was counted after the last n − 1 (Shannon 1948; Katz 1987; Kneser & Ney 1995).
+"""n-gram: the next token as counted after the last n − 1 tokens (Shannon 1948; Katz 1987; Kneser & Ney 1995).
 
     p(w | h) = probability[h w]  if h w was counted,  else  backoff[h] · p(w | h without its first token)
 
-counting.py numbers and counts the n-grams, smoothing.py makes the two columns, and here they are looked up: for one
-token after each context (`log_probability`, millions a second) or for the whole vocabulary (`forward`, `step`), so that
-an n-gram is trained, sampled and scored like any other model.
+counts.py counts the n-grams and gives each an index, smoothing.py computes the two columns, and this file looks them
+up: for one token after each context (`log_probability`, millions a second) or for the whole vocabulary (`forward`,
+`step`), so you train, sample and score an n-gram like any other model.
 
-The number of an n-gram is found from the number of its context and its last token, in a table kept in the order of a
-hash: the hash says where to begin, and a few steps to the right decide. Nothing is a Python object per n-gram; loaded
-from a file, the columns stay there until they are read. All of it happens on the CPU, whose memory they fill; ids may
-come from another device, and logits go back there.
+The index of an n-gram is found from the index of its context and its last token, in a hash table (hash_index.py).
+There is no Python object per n-gram; columns loaded from a file are memory-mapped until they are read. Everything runs
+on the CPU, in whose memory the columns are; ids may come from another device, and logits are returned there.
 """
 
 import math
@@ -24,64 +23,166 @@ from headway.config import NGramConfig
 from headway.errors import CheckpointError, InputError
 from headway.models.base import Model, last_real, mask_padding
 from headway.models.builders import check_batch_size
-from headway.models.ngram.counts import Array, Counts, count
-from headway.models.ngram.smoothing import ALPHA, SMOOTHINGS
+from headway.models.ngram.counts import Array, Counts, count_ngrams
+from headway.models.ngram.hash_index import HashIndex
+from headway.models.ngram.smoothing import SMOOTHINGS, STUPID_BACKOFF_ALPHA
 from headway.nn.embedding import check_ids
-from headway.nn.kv_cache import TokenWindow
+from headway.nn.state import TokenWindow
 
-LOAD = 0.6  # share of the slots of a hash table that are taken
-CHUNK = 1 << 14  # tokens looked up at once: what is in between then stays in the processor's cache
+SCORE_CHUNK_TOKENS = 1 << 14  # tokens scored at once: the intermediate arrays then stay in the processor's cache
 
 
 class NGram(Model):
-    """Columns per order k, one entry per n-gram, sorted by context and then by token:
+    """The n-grams of each order k as columns with one entry per n-gram, sorted by context and then by last token:
 
-    `token`, `log_p` and, but for the longest, `backoff` (natural logarithms); `count`, empty where it is not known;
-    `start` says where the followers of each context begin. The unigrams are the vocabulary, in its order.
+    `token`, the last token; `log_p` and, except for the longest order, `backoff` (natural logarithms); `count`, empty
+    if unknown. The k-grams after context i are `start[i]` to `start[i + 1]`. The unigrams are the vocabulary, in order.
     """
 
     config: NGramConfig
-    WHOLE = (torch.int32, torch.int64)  # the first that has room
+    INTEGER = (torch.int32, torch.int64)  # the narrowest that fits
     COLUMNS: ClassVar = {
-        "start": WHOLE,
-        "token": WHOLE,
+        "start": INTEGER,
+        "token": INTEGER,
         "log_p": (torch.float32,),
         "backoff": (torch.float32,),
-        "count": WHOLE,
+        "count": INTEGER,
     }
 
     def __init__(self, config: NGramConfig):
         super().__init__()
         self.config = config
         for k in range(1, config.order + 1):
-            for name, kinds in self.COLUMNS.items():
-                self.register_buffer(f"{name}{k}", torch.zeros(0, dtype=kinds[0]))
+            for name, dtypes in self.COLUMNS.items():
+                self.register_buffer(f"{name}{k}", torch.zeros(0, dtype=dtypes[0]))
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Nothing counted yet: every token is equally likely."""
-        none = np.zeros(0, np.int64)
+        """No counts yet: every token is equally likely."""
+        empty = np.zeros(0, np.int64)
         tokens = np.arange(self.config.vocab_size)
-        uniform = np.full(len(tokens), 1 / self.n_words)
-        self.set_ngrams(1, np.zeros_like(tokens), tokens, uniform, np.ones(len(tokens)))
+        uniform = np.full(len(tokens), 1 / self.n_predictable)
+        self.set_probs(1, np.zeros_like(tokens), tokens, uniform, np.ones(len(tokens)))
         for k in range(2, self.config.order + 1):
-            self.set_ngrams(k, none, none, none, none)
+            self.set_probs(k, empty, empty, empty, empty)
 
-    # ── what the columns are ──────────────────────────────────────────────────────────────────────────────────────
+    # ── counting and fitting ──────────────────────────────────────────────────────────────────────────────────────
+
+    def fit(self, ids: Tensor | Array) -> "NGram":
+        """Count a text (N,) or a batch of texts (B, N), and smooth as configured."""
+        rows = ids if isinstance(ids, np.ndarray) else ids.cpu().numpy()
+        return self.fit_texts([[row] for row in np.atleast_2d(rows)])
+
+    def fit_texts(self, texts: Sequence[Sequence[Array]]) -> "NGram":
+        """`fit` for texts of any lengths, each in one or more pieces, which may be memory-mapped."""
+        c = self.config
+        if c.smoothing == "given":
+            raise InputError(
+                "smoothing='given' means that the probabilities came from a file: to count a text, set "
+                "smoothing='kneser-ney'"
+            )
+        for piece in (piece for text in texts for piece in text if len(piece)):
+            check_ids(torch.tensor([[int(piece.min()), int(piece.max())]]), c.vocab_size)
+        return self.smooth(count_ngrams(texts, c.order, c.vocab_size, bos_id=c.bos_id, eos_id=c.eos_id))
+
+    def smooth(self, counts: Counts) -> "NGram":
+        """Prune and smooth these counts as configured, and store the result."""
+        c = self.config
+        is_kept = [_is_kept(counts, k, c.prune) for k in range(1, c.order + 1)]
+        probs = SMOOTHINGS[c.smoothing](counts, is_kept, c.k)
+        context = np.zeros(c.vocab_size, np.int64)
+        for k, (grams, keep, columns) in enumerate(zip(counts.grams, is_kept, probs, strict=True), start=1):
+            if k > 1:
+                new_index = np.cumsum(is_kept[k - 2]) - 1  # contexts are numbered anew once pruned
+                context = new_index[grams.keys[keep] // c.vocab_size]
+            token = grams.keys[keep] % c.vocab_size
+            backoff = columns.backoff[keep] if len(columns.backoff) else None
+            self.set_probs(k, context, token, columns.probability[keep], backoff, count=grams.count[keep])
+        return self
+
+    def set_probs(
+        self, k: int, context: Array, token: Array, p: Array, backoff: Array | None, *, count: Array | None = None
+    ) -> None:
+        """Store the k-grams, sorted by context index (order k − 1 must be stored already) and token."""
+        self.set_log_probs(k, context, token, _log(p), None if backoff is None else _log(backoff), count=count)
+
+    def set_log_probs(
+        self,
+        k: int,
+        context: Array,
+        token: Array,
+        log_p: Array,
+        log_backoff: Array | None,
+        *,
+        count: Array | None = None,
+    ) -> None:
+        """`set_probs`, from logarithms."""
+        n_contexts = 1 if k == 1 else len(self.column("log_p", k - 1))
+        start = np.zeros(n_contexts + 1, np.int64)
+        np.cumsum(np.bincount(context, minlength=n_contexts), out=start[1:])
+        log_p = log_p.astype(np.float32)
+        if k == 1 and self.context_only_id is not None:
+            log_p[self.context_only_id] = -np.inf
+        if log_backoff is None or k == self.config.order:
+            log_backoff = np.zeros(0)
+        columns = (
+            _narrow(start),
+            _narrow(token),
+            log_p,
+            log_backoff.astype(np.float32),
+            _narrow(np.zeros(0, np.int64) if count is None else count),
+        )
+        self._store(k, *map(torch.from_numpy, columns))
+
+    # ── stored columns ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def column(self, name: str, k: int) -> Array:
+        return self.get_buffer(f"{name}{k}").numpy()
+
+    def _store(self, k: int, *columns: Tensor) -> None:
+        for name, column in zip(self.COLUMNS, columns, strict=True):
+            setattr(self, f"{name}{k}", column)
+        self._hash_indexes: dict[int, HashIndex] = {}
+
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        order, V = self.config.order, self.config.vocab_size
+        names = {f"{name}{k}" for k in range(1, order + 1) for name in self.COLUMNS}
+        if mismatched := sorted(names ^ set(tensors)):
+            problem = "missing" if mismatched[0] in names else "unexpected"
+            raise CheckpointError(
+                f"{problem} tensor {mismatched[0]!r} in the checkpoint: config.json says order={order}"
+            )
+        n_contexts = 1
+        for k in range(1, order + 1):
+            start, token, log_p, backoff, count = (tensors[f"{name}{k}"] for name in self.COLUMNS)
+            n = len(log_p)
+            is_valid = all(tensors[f"{name}{k}"].dtype in dtypes for name, dtypes in self.COLUMNS.items())
+            is_valid = is_valid and len(start) == n_contexts + 1 and int(start[0]) == 0
+            is_valid = is_valid and int(start[-1]) == n == len(token) and (k > 1 or n == V)
+            is_valid = is_valid and len(backoff) == (n if k < order else 0) and len(count) in (0, n)
+            if not is_valid or (n and not 0 <= int(token.min()) <= int(token.max()) < V):
+                raise CheckpointError(f"the columns of the {k}-grams do not fit each other or config.json")
+            n_contexts = n
+        for k in range(1, order + 1):
+            self._store(k, *(tensors[f"{name}{k}"] for name in self.COLUMNS))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "NGram":
+        """`to`, `half` and the like change nothing: the columns stay on the CPU, in their own dtypes."""
+        return self
 
     @property
-    def begin(self) -> int | None:
-        """The token that begins a text and is nothing else: given, never predicted."""
+    def context_only_id(self) -> int | None:
+        """A BOS token that is not EOS too: it occurs in contexts and is never predicted."""
         return self.config.bos_id if self.config.bos_id != self.config.eos_id else None
 
     @property
-    def n_words(self) -> int:
-        """Tokens that can come next."""
-        return max(1, self.config.vocab_size - (self.begin is not None))
+    def n_predictable(self) -> int:
+        """W, the number of tokens that can come next."""
+        return max(1, self.config.vocab_size - (self.context_only_id is not None))
 
     @property
     def is_normalized(self) -> bool:
-        """Probabilities sum to 1."""
+        """Whether the probabilities sum to 1."""
         return self.config.smoothing != "stupid-backoff"
 
     @property
@@ -94,193 +195,118 @@ class NGram(Model):
 
     @property
     def n_params(self) -> int:
-        """N-grams held."""
+        """The number of n-grams."""
         return sum(self.get_buffer(f"log_p{k}").numel() for k in range(1, self.config.order + 1))
 
     @property
     def nbytes(self) -> int:
-        """Memory of the columns and of the tables to find them by."""
-        return sum(b.nbytes for b in self.buffers()) + sum(f.nbytes for f in self._finders.values())
+        """Memory of the columns and of the hash tables built so far."""
+        return sum(b.nbytes for b in self.buffers()) + sum(index.nbytes for index in self._hash_indexes.values())
 
-    def column(self, name: str, k: int) -> Array:
-        return self.get_buffer(f"{name}{k}").numpy()
+    # ── lookup ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _set(self, k: int, *columns: Tensor) -> None:
-        for name, column in zip(self.COLUMNS, columns, strict=True):
-            setattr(self, f"{name}{k}", column)
-        self._finders: dict[int, HashIndex] = {}
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "NGram":
-        """The columns stay where they are, in their own precision."""
-        return self
-
-    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        order, V = self.config.order, self.config.vocab_size
-        names = {f"{name}{k}" for k in range(1, order + 1) for name in self.COLUMNS}
-        if odd := sorted(names ^ set(tensors)):
-            raise CheckpointError(f"the tables lack or should not have {odd[0]!r} for order={order}")
-        n_contexts = 1
-        for k in range(1, order + 1):
-            start, token, log_p, backoff, counted = (tensors[f"{name}{k}"] for name in self.COLUMNS)
-            n = len(log_p)
-            fit = all(tensors[f"{name}{k}"].dtype in kinds for name, kinds in self.COLUMNS.items())
-            fit = fit and len(start) == n_contexts + 1 and int(start[0]) == 0 and int(start[-1]) == n == len(token)
-            fit = fit and len(backoff) == (n if k < order else 0) and len(counted) in (0, n) and (k > 1 or n == V)
-            if not fit or (n and not 0 <= int(token.min()) <= int(token.max()) < V):
-                raise CheckpointError(f"the tables of {k}-grams do not fit each other or config.json")
-            n_contexts = n
-        for k in range(1, order + 1):
-            self._set(k, *(tensors[f"{name}{k}"] for name in self.COLUMNS))
-
-    # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def fit(self, ids: Tensor | Array) -> "NGram":
-        """Count a text (N,), or rows of them (B, N), and smooth as the config says."""
-        rows = ids if isinstance(ids, np.ndarray) else ids.cpu().numpy()
-        return self.fit_texts([[row] for row in np.atleast_2d(rows)])
-
-    def fit_texts(self, texts: Sequence[Sequence[Array]]) -> "NGram":
-        """The same for texts of any lengths, each in one piece or several, which may lie on disk."""
-        c = self.config
-        if c.smoothing == "given":
-            raise InputError("these n-grams came with their probabilities: to count anew, set smoothing='kneser-ney'")
-        for piece in (piece for text in texts for piece in text if len(piece)):
-            check_ids(torch.tensor([[int(piece.min()), int(piece.max())]]), c.vocab_size)
-        return self.smooth(count(texts, c.order, c.vocab_size, bos_id=c.bos_id, eos_id=c.eos_id))
-
-    def smooth(self, counts: Counts) -> "NGram":
-        """Take these counts, as the config says."""
-        c = self.config
-        kept = [kept_by(counts, k, c.prune) for k in range(1, c.order + 1)]
-        weights = SMOOTHINGS[c.smoothing](counts, kept, c.k)
-        prefix = np.zeros(c.vocab_size, np.int64)
-        for k, (grams, keep, w) in enumerate(zip(counts.grams, kept, weights, strict=True), start=1):
-            if k > 1:
-                number = np.cumsum(kept[k - 2]) - 1  # of what is kept of the contexts
-                prefix = number[grams.keys[keep] // c.vocab_size]
-            columns = grams.keys[keep] % c.vocab_size, w.probability[keep], w.backoff[keep] if len(w.backoff) else None
-            self.set_ngrams(k, prefix, *columns, count=grams.count[keep])
-        return self
-
-    def set_ngrams(
-        self, k: int, prefix: Array, token: Array, p: Array, backoff: Array | None, *, count: Array | None = None
-    ) -> None:
-        """The n-grams of order k, sorted by the number of their context (the order below must be there) and token."""
-        self.set_columns(k, prefix, token, _log(p), None if backoff is None else _log(backoff), count=count)
-
-    def set_columns(
-        self, k: int, prefix: Array, token: Array, log_p: Array, log_b: Array | None, *, count: Array | None = None
-    ) -> None:
-        """The same in logarithms."""
-        n_contexts = 1 if k == 1 else len(self.column("log_p", k - 1))
-        start = np.zeros(n_contexts + 1, np.int64)
-        np.cumsum(np.bincount(prefix, minlength=n_contexts), out=start[1:])
-        log_p = log_p.astype(np.float32)
-        if k == 1 and self.begin is not None:
-            log_p[self.begin] = -np.inf
-        columns = (
-            _narrow(start),
-            _narrow(token),
-            log_p,
-            np.zeros(0, np.float32) if k == self.config.order or log_b is None else log_b.astype(np.float32),
-            _narrow(np.zeros(0, np.int64) if count is None else count),
-        )
-        self._set(k, *map(torch.from_numpy, columns))
-
-    # ── looking up ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def contexts(self, k: int) -> Array:
-        """The context of each n-gram of order k, by its number."""
+    def context_indices(self, k: int) -> Array:
+        """The index of each k-gram's context."""
         start = self.column("start", k)
         return np.repeat(np.arange(len(start) - 1), np.diff(start))
 
     def find(self, k: int, context: Array, token: Array) -> Array:
-        """The numbers of n-grams of order k > 1, −1 where they were never counted."""
-        if k not in self._finders:
-            self._finders[k] = HashIndex(self.contexts(k) * self.config.vocab_size + self.column("token", k))
-        return self._finders[k].find(context * self.config.vocab_size + token)
+        """The index of each k-gram (k > 1), given the index of its context and its last token; −1 if not counted."""
+        if k not in self._hash_indexes:
+            keys = self.context_indices(k) * self.config.vocab_size + self.column("token", k)
+            self._hash_indexes[k] = HashIndex(keys)
+        return self._hash_indexes[k].find(context * self.config.vocab_size + token)
 
-    def numbers(self, ids: Array) -> list[Array]:
-        """Of the n-grams of 1, 2, … tokens that end at each place of ids (B, T), where −1 is nothing: their numbers,
-        −1 where they were never counted."""
-        found = [ids]
+    def ngram_indices(self, ids: Array) -> list[Array]:
+        """For each order k, the index of the k-gram that ends at each token of ids (B, T); −1 if it was not counted.
+
+        An id of −1 is padding before the start of the text.
+        """
+        indices = [ids]
         for k in range(2, self.config.order + 1):
-            number = np.full_like(ids, -1)
-            context = found[-1][:, :-1]
+            index = np.full_like(ids, -1)
+            context = indices[-1][:, :-1]
             is_possible = context >= 0
             is_possible &= ids[:, 1:] >= 0
-            number[:, 1:][is_possible] = self.find(k, context[is_possible], ids[:, 1:][is_possible])
-            found.append(number)
-        return found
+            index[:, 1:][is_possible] = self.find(k, context[is_possible], ids[:, 1:][is_possible])
+            indices.append(index)
+        return indices
 
-    def _depth(self, ids: Array) -> Array:
-        """How many tokens of its text stand up to each place of ids (B, T)."""
-        place = np.arange(ids.shape[1])
-        is_start = np.zeros_like(ids, dtype=bool) if self.begin is None else ids == self.begin
-        before = np.maximum.accumulate(np.where(is_start, place, np.where(ids < 0, place + 1, 0)), axis=1)
-        return place - before + 1
+    def _context_lengths(self, ids: Array) -> Array:
+        """The number of tokens of its text up to and including each token of ids (B, T); BOS starts a new text."""
+        positions = np.arange(ids.shape[1])
+        is_bos = np.zeros_like(ids, dtype=bool) if self.context_only_id is None else ids == self.context_only_id
+        text_start = np.maximum.accumulate(np.where(is_bos, positions, np.where(ids < 0, positions + 1, 0)), axis=1)
+        return positions - text_start + 1
 
     def log_probability(self, ids: Tensor | Array) -> Array:
-        """ln p of each token of a text (N,) given those before it, float32; of a begin token 0: it is given."""
+        """ln p of each token of a text (N,) given those before it, float32. It is 0 for BOS, which is not predicted."""
         text = np.asarray(ids, dtype=np.int64)
-        n = self.config.order - 1
-        found = np.empty(len(text), np.float32)
-        for at in range(0, len(text), CHUNK):
-            before = min(n, at)
-            found[at : at + CHUNK] = self._scored(text[None, at - before : at + CHUNK])[before:]
-        return found
-
-    def _scored(self, ids: Array) -> Array:
-        numbers = self.numbers(ids)
-        log_p = self.column("log_p", 1)[ids[0]]
-        depth = self._depth(ids)[0] if self.config.smoothing in ("add-k", "stupid-backoff") else None
-        for k in range(2, self.config.order + 1):
-            context, number = numbers[k - 2][0, :-1], numbers[k - 1][0, 1:]
-            is_new, is_found = context >= 0, number >= 0
-            below = log_p[1:]  # a view: what shorter contexts say
-            if depth is None:
-                below[is_new] += self.column("backoff", k - 1)[context[is_new]]
-            else:
-                is_whole = depth[:-1] >= k - 1
-                if self.config.smoothing == "add-k":
-                    below[is_whole] = -math.log(self.n_words)
-                else:
-                    below[is_whole & ~is_new] += math.log(ALPHA)
-                below[is_new] += self.column("backoff", k - 1)[context[is_new]]
-            below[is_found] = self.column("log_p", k)[number[is_found]]
-        if self.begin is not None:
-            log_p[ids[0] == self.begin] = 0
+        n_context = self.config.order - 1
+        log_p = np.empty(len(text), np.float32)
+        for start in range(0, len(text), SCORE_CHUNK_TOKENS):
+            overlap = min(n_context, start)
+            chunk = text[None, start - overlap : start + SCORE_CHUNK_TOKENS]
+            log_p[start : start + SCORE_CHUNK_TOKENS] = self._score(chunk)[overlap:]
         return log_p
 
-    def logits_after(self, ids: Array) -> Array:
-        """ln p of every token after each place of ids (B, T), where −1 is nothing: (B, T, V)."""
-        numbers, V = self.numbers(ids), self.config.vocab_size
-        found = np.broadcast_to(self.column("log_p", 1), (ids.size, V)).copy()
-        depth = self._depth(ids).reshape(-1)
+    def _score(self, ids: Array) -> Array:
+        """ln p of each token of ids (1, T): from the unigram up, each counted context refines the estimate."""
+        indices = self.ngram_indices(ids)
+        log_p = self.column("log_p", 1)[ids[0]]
+        needs_lengths = self.config.smoothing in ("add-k", "stupid-backoff")
+        lengths = self._context_lengths(ids)[0] if needs_lengths else None
         for k in range(2, self.config.order + 1):
-            context = numbers[k - 2].reshape(-1)
-            is_whole, is_new = depth >= k - 1, context >= 0
+            context, index = indices[k - 2][0, :-1], indices[k - 1][0, 1:]
+            has_context, has_ngram = context >= 0, index >= 0
+            lower = log_p[1:]  # a view: the estimates from shorter contexts
+            if lengths is not None:
+                is_full = lengths[:-1] >= k - 1  # the text has k − 1 tokens of context here, counted or not
+                if self.config.smoothing == "add-k":
+                    lower[is_full] = -math.log(self.n_predictable)
+                else:
+                    lower[is_full & ~has_context] += math.log(STUPID_BACKOFF_ALPHA)
+            lower[has_context] += self.column("backoff", k - 1)[context[has_context]]
+            lower[has_ngram] = self.column("log_p", k)[index[has_ngram]]
+        if self.context_only_id is not None:
+            log_p[ids[0] == self.context_only_id] = 0
+        return log_p
+
+    def next_log_probs(self, ids: Array) -> Array:
+        """ln p of every token after each position of ids (B, T), where −1 is padding before the text: (B, T, V)."""
+        indices, V = self.ngram_indices(ids), self.config.vocab_size
+        log_p = np.broadcast_to(self.column("log_p", 1), (ids.size, V)).copy()
+        lengths = self._context_lengths(ids).reshape(-1)
+        for k in range(2, self.config.order + 1):
+            context = indices[k - 2].reshape(-1)
+            is_full, has_context = lengths >= k - 1, context >= 0
             if self.config.smoothing == "add-k":
-                found[is_whole] = self._uniform()
+                log_p[is_full] = self._uniform()
             elif self.config.smoothing == "stupid-backoff":
-                found[is_whole & ~is_new] += math.log(ALPHA)
-            rows = np.flatnonzero(is_new)
+                log_p[is_full & ~has_context] += math.log(STUPID_BACKOFF_ALPHA)
+            rows = np.flatnonzero(has_context)
             if not len(rows):
                 continue
-            n = context[rows]
-            found[rows] += self.column("backoff", k - 1)[n][:, None]
-            start = self.column("start", k)
-            # All followers of all contexts, end to end: the j-th of context n is at start[n] + j.
-            followers = start[n + 1] - start[n]
-            which = np.repeat(np.arange(len(n)), followers)
-            at = np.repeat(start[n] - (np.cumsum(followers) - followers), followers) + np.arange(len(which))
-            found[rows[which], self.column("token", k)[at]] = self.column("log_p", k)[at]
-        return found.reshape(*ids.shape, V)
+            context = context[rows]
+            log_p[rows] += self.column("backoff", k - 1)[context][:, None]
+            row, ngram = self._continuations(k, context)
+            log_p[rows[row], self.column("token", k)[ngram]] = self.column("log_p", k)[ngram]
+        return log_p.reshape(*ids.shape, V)
+
+    def _continuations(self, k: int, context: Array) -> tuple[Array, Array]:
+        """The indices of all k-grams after these contexts (N,), end to end, and the entry of `context` of each.
+
+        The j-th k-gram after context i has index start[i] + j.
+        """
+        start = self.column("start", k)
+        counts = start[context + 1] - start[context]
+        entry = np.repeat(np.arange(len(context)), counts)
+        return entry, np.repeat(start[context] - (np.cumsum(counts) - counts), counts) + np.arange(len(entry))
 
     def _uniform(self) -> Array:
-        log_p = np.full(self.config.vocab_size, -math.log(self.n_words), np.float32)
-        if self.begin is not None:
-            log_p[self.begin] = -np.inf
+        log_p = np.full(self.config.vocab_size, -math.log(self.n_predictable), np.float32)
+        if self.context_only_id is not None:
+            log_p[self.context_only_id] = -np.inf
         return log_p
 
     # ── the contract ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,10 +314,10 @@ class NGram(Model):
     def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         ids, _ = mask_padding(ids, lengths)
         check_ids(ids, self.config.vocab_size)
-        return torch.from_numpy(self.logits_after(ids.long().cpu().numpy())).to(ids.device)
+        return torch.from_numpy(self.next_log_probs(ids.long().cpu().numpy())).to(ids.device)
 
     def start(self, batch_size: int = 1, capacity: int | None = None) -> TokenWindow:
-        """No room is needed, so `capacity` is for the contract's sake."""
+        """The state is the last n − 1 tokens, so `capacity` has no effect; the contract has it."""
         return TokenWindow.start(batch_size, self.config.order - 1, self.device)
 
     def step(
@@ -300,62 +326,21 @@ class NGram(Model):
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, len(state.length))
         check_ids(ids, self.config.vocab_size)
-        logits = self.logits_after(state.before(ids).numpy())[:, self.config.order - 1 :]
-        found = torch.from_numpy(logits).to(ids.device)
-        return last_real(found, lengths) if last else found, state.after(ids, lengths)
+        log_p = self.next_log_probs(state.concat(ids).numpy())[:, self.config.order - 1 :]
+        logits = torch.from_numpy(log_p).to(ids.device)
+        return last_real(logits, lengths) if last else logits, state.append(ids, lengths)
 
 
-class HashIndex:
-    """From keys to their places, in a table of hashes in ascending order, each as near as there is room to the slot its
-    hash names: what is looked for is there, or a few slots to the right, or a larger hash is met and it is nowhere
-    (linear probing kept in order; Amble & Knuth 1974)."""
-
-    MIX = np.int64(-7046029254386353131)  # 2^64 / golden ratio, odd: multiplying by it is one to one
-
-    def __init__(self, keys: Array):
-        hashes, order = (x.numpy() for x in torch.from_numpy(self._hash(keys)).sort())
-        self.n_slots = int(len(keys) / LOAD) + 1
-        place = np.arange(len(keys))
-        slot = place + np.maximum.accumulate(self._slot(hashes) - place)
-        self.hashes = np.full(max([self.n_slots, *(slot[-1:] + 1)]) + 1, 2**63 - 1)  # the last one ends every search
-        self.hashes[slot] = hashes
-        self.places = np.full(len(self.hashes), -1, np.int32 if len(keys) < 2**31 else np.int64)
-        self.places[slot] = order
-
-    @property
-    def nbytes(self) -> int:
-        return self.hashes.nbytes + self.places.nbytes
-
-    def _hash(self, keys: Array) -> Array:
-        return (keys ^ (keys >> 32)) * self.MIX
-
-    def _slot(self, hashes: Array) -> Array:
-        return (((hashes >> 32) + 2**31) * self.n_slots) >> 32
-
-    def find(self, keys: Array) -> Array:
-        """The place of each key, −1 where it is not there; in 8 bytes, since a place times the vocabulary is a key."""
-        hashes = self._hash(keys)
-        slot = self._slot(hashes)
-        there = self.hashes.take(slot)
-        on = np.flatnonzero(there < hashes)
-        while len(on):
-            slot[on] += 1
-            next_there = self.hashes.take(slot[on])
-            there[on] = next_there
-            on = on[next_there < hashes[on]]
-        return np.where(there == hashes, self.places.take(slot), np.int64(-1))
+def _is_kept(counts: Counts, k: int, prune: Sequence[int]) -> Array:
+    """Which k-grams survive pruning: those counted more than prune[k − 1] times. The last entry also holds for all
+    longer n-grams; unigrams always stay."""
+    threshold = prune[min(k, len(prune)) - 1] if prune and k > 1 else -1
+    return np.asarray(counts.grams[k - 1].count > threshold)
 
 
-def kept_by(counts: Counts, k: int, prune: Sequence[int]) -> Array:
-    """Which n-grams of k tokens stay: those seen more often than prune says for them, the last number for all longer
-    ones too. Unigrams all stay."""
-    least = prune[min(k, len(prune)) - 1] if prune and k > 1 else -1
-    return np.asarray(counts.grams[k - 1].count > least)
-
-
-def _narrow(whole: Array) -> Array:
-    """In 4 bytes a number, where they are enough."""
-    return whole.astype(np.int32 if not len(whole) or whole.max() < 2**31 else np.int64)
+def _narrow(integers: Array) -> Array:
+    """As int32 where all values fit, else int64."""
+    return integers.astype(np.int32 if not len(integers) or integers.max() < 2**31 else np.int64)
 
 
 def _log(p: Array) -> Array:

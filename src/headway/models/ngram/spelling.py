@@ -1,4 +1,4 @@
-"""The words of an n-gram model, in the files of other programs: <s>, </s> and <unk> are theirs to name."""
+"""The words of an n-gram model in the files of other toolkits, where <s>, </s> and <unk> are reserved."""
 
 import re
 from collections.abc import Iterable
@@ -6,48 +6,51 @@ from collections.abc import Iterable
 from headway.errors import InputError
 from headway.models.ngram.model import NGram
 from headway.tokenizers import Tokenizer
-from headway.tokenizers.pre_tokenizers import WORDS
-from headway.tokenizers.special_tokens import SENTENCE
-from headway.tokenizers.word import sentence_words
+from headway.tokenizers.pre_tokenizers import WORD_PATTERNS
+from headway.tokenizers.special_tokens import SENTENCE_TOKENS
+from headway.tokenizers.word import sentence_tokenizer
 
-UNKNOWN, BEGIN, END = SENTENCE
-_WORD = re.compile(WORDS["whitespace"])
+UNK, BOS, EOS = SENTENCE_TOKENS
+_WORD = re.compile(WORD_PATTERNS["whitespace"])
 
 
-def spelled(model: NGram) -> tuple[list[str], dict[str, str]]:
-    """How each token is written, and which words of the text had to be named otherwise: a word that is spelled like a
-    special token, such as Penn Treebank's <unk>, becomes UNK."""
+def spell_vocabulary(model: NGram) -> tuple[list[str], dict[str, str]]:
+    """The word written for each token, and the words that had to be renamed.
+
+    A word of the text that is spelled like a special token is renamed: Penn Treebank's <unk> becomes UNK.
+    """
     tokenizer = model.tokenizer
     if tokenizer is None:
-        names = [str(id) for id in range(model.config.vocab_size)]
-        special = {model.config.bos_id: BEGIN, model.config.eos_id: END}
+        words = [str(id) for id in range(model.config.vocab_size)]
+        special = {model.config.bos_id: BOS, model.config.eos_id: EOS}
     else:
-        names = [tokenizer.token(id) for id in range(model.config.vocab_size)]
-        special = {tokenizer.unk_id: UNKNOWN, tokenizer.bos_id: BEGIN, tokenizer.eos_id: END}
+        words = [tokenizer.token(id) for id in range(model.config.vocab_size)]
+        special = {tokenizer.unk_id: UNK, tokenizer.bos_id: BOS, tokenizer.eos_id: EOS}
     renamed: dict[str, str] = {}
-    taken = set(names)
-    for id, name in enumerate(names):
+    taken = set(words)
+    for id, word in enumerate(words):
         if id in special:
-            names[id] = special[id]
-        elif name in SENTENCE:
-            other = name.strip("</>").upper()
-            while other in taken:
-                other += "_"
-            taken.add(other)
-            names[id] = renamed[name] = other
-        elif not _WORD.fullmatch(name):
+            words[id] = special[id]
+        elif word in SENTENCE_TOKENS:
+            new_word = word.strip("</>").upper()
+            while new_word in taken:
+                new_word += "_"
+            taken.add(new_word)
+            words[id] = renamed[word] = new_word
+        elif not _WORD.fullmatch(word):
             raise InputError(
-                f"token {id}, {name!r}, is empty or has a blank in it, which this format cannot hold: words cut by "
-                f"tokenizer.pre_tokenizer='whitespace' have none"
+                f"token {id}, {word!r}, is empty or contains a blank, which separates words in this format: "
+                f"train the tokenizer with tokenizer.pre_tokenizer='whitespace'"
             )
-    return names, renamed
+    return words, renamed
 
 
-def words_of(line: str) -> list[str]:
-    """Words between blanks, which are fewer than what Python calls space."""
+def split_words(line: str) -> list[str]:
+    """Split at blanks (the tokenizer's "whitespace"), which are fewer characters than `str.split` splits at."""
     return _WORD.findall(line)
 
 
 def tokenizer_for(words: Iterable[str]) -> Tokenizer:
-    """One that knows these words, and the three special ones."""
-    return sentence_words(list(dict.fromkeys(word for word in words if word not in SENTENCE)), list(SENTENCE))
+    """A tokenizer whose vocabulary is these words and the three special tokens."""
+    vocab = list(dict.fromkeys(word for word in words if word not in SENTENCE_TOKENS))
+    return sentence_tokenizer(vocab, list(SENTENCE_TOKENS))
