@@ -1,11 +1,11 @@
-"""A pipeline of samplers against transformers' LogitsProcessorList: the same stages and rows, in one run.
+"""A pipeline of samplers against transformers' LogitsProcessorList: the same samplers on the same rows, in one run.
 
     python benchmarks/sampling.py                  64 rows of 50,257 on the CPU: temperature, top-k, top-p, min-p, typ.
-    python benchmarks/sampling.py --device cuda    256 rows of 128,256: a repetition penalty before, the draw after them
+    python benchmarks/sampling.py --device cuda    256 rows of 128,256, with a repetition penalty first and a draw last
     python benchmarks/sampling.py --no-top-k       the same without top-k
 
-Rounds are interleaved, so that whatever else the machine does falls on both; medians are reported. On a GPU "graph" is
-the same pipeline captured as a CUDA graph, as the decoding loop does it.
+Rounds are interleaved, so that other load on the machine affects both; medians are reported. On a GPU, "graph" is the
+same pipeline captured as a CUDA graph, as in the decode loop.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import transformers
 from torch import Tensor
 
 from headway.sampling import Pipeline
+
+WARM_UP_ROUNDS = 2
 
 
 def main() -> None:
@@ -44,13 +46,13 @@ def main() -> None:
     pipe = Pipeline(stages)
     state = pipe.start(rows, 0, options.device)
 
-    theirs = transformers.LogitsProcessorList()
+    processors = transformers.LogitsProcessorList()
     if is_cuda:
-        theirs.append(transformers.RepetitionPenaltyLogitsProcessor(1.1))
-    theirs.append(transformers.TemperatureLogitsWarper(0.8))
+        processors.append(transformers.RepetitionPenaltyLogitsProcessor(1.1))
+    processors.append(transformers.TemperatureLogitsWarper(0.8))
     if not options.no_top_k:
-        theirs.append(transformers.TopKLogitsWarper(50))
-    theirs += [
+        processors.append(transformers.TopKLogitsWarper(50))
+    processors += [
         transformers.TopPLogitsWarper(0.95),
         transformers.MinPLogitsWarper(0.02),
         transformers.TypicalLogitsWarper(0.9),
@@ -62,34 +64,35 @@ def main() -> None:
         return pipe.apply(logits)
 
     def run_transformers() -> Tensor:
-        row = theirs(history, logits)
-        return torch.multinomial(row.softmax(-1), 1) if is_cuda else row
+        filtered = processors(history, logits)
+        return torch.multinomial(filtered.softmax(-1), 1) if is_cuda else filtered
 
     peers: dict[str, Callable[[], Tensor]] = {"headway": run_headway, "transformers": run_transformers}
     if is_cuda:
         peers["graph"] = captured(run_headway)
-    equal = None
+    equal_rows = None
     if not is_cuda:
-        ours, other = run_headway().isfinite(), run_transformers().isfinite()
-        equal = (ours == other).all(dim=-1).float().mean().item()
-    milliseconds: dict[str, list[float]] = {name: [] for name in peers}
-    for _ in range(options.rounds + 2):
+        ours, theirs = run_headway().isfinite(), run_transformers().isfinite()
+        equal_rows = (ours == theirs).all(dim=-1).float().mean().item()
+    times: dict[str, list[float]] = {name: [] for name in peers}
+    for _ in range(options.rounds + WARM_UP_ROUNDS):
         for name, run in peers.items():
             if is_cuda:
                 torch.cuda.synchronize()
-            began = time.perf_counter()
+            started = time.perf_counter()
             run()
             if is_cuda:
                 torch.cuda.synchronize()
-            milliseconds[name].append(1e3 * (time.perf_counter() - began))
-    found = {name: round(statistics.median(times[2:]), 3) for name, times in milliseconds.items()}
-    ratios = {name: round(found["transformers"] / found[name], 2) for name in found}
+            times[name].append(1e3 * (time.perf_counter() - started))
+    medians = {name: round(statistics.median(rounds[WARM_UP_ROUNDS:]), 3) for name, rounds in times.items()}
+    ratios = {name: round(medians["transformers"] / medians[name], 2) for name in medians}
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    shape = {"device": options.device, "rows": rows, "vocabulary": V, "top_k": not options.no_top_k}
-    print(json.dumps({**shape, **versions, "milliseconds": found, "ratio": ratios, "equal_rows": equal}))
+    setup = {"device": options.device, "rows": rows, "vocabulary": V, "top_k": not options.no_top_k}
+    print(json.dumps({**setup, **versions, "milliseconds": medians, "ratio": ratios, "equal_rows": equal_rows}))
 
 
 def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """The same call as a CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -98,11 +101,11 @@ def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = run()
+        result = run()
 
     def replay() -> Tensor:
         graph.replay()
-        return out
+        return result
 
     return replay
 

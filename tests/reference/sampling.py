@@ -1,17 +1,17 @@
-"""Every stage on one row, in plain Python floats and loops: the definitions as they are written, nothing else."""
+"""Every sampler on one row, in plain Python floats and loops: a literal transcription of its definition."""
 
 import math
 
-NONE = -math.inf
+REMOVED = -math.inf
 
 
 def alive(l):
-    return [i for i, x in enumerate(l) if x > NONE]
+    return [i for i, x in enumerate(l) if x > REMOVED]
 
 
 def softmax(l):
     top = max(l)
-    e = [math.exp(x - top) if x > NONE else 0.0 for x in l]
+    e = [math.exp(x - top) if x > REMOVED else 0.0 for x in l]
     z = math.fsum(e)
     return [x / z for x in e]
 
@@ -26,7 +26,7 @@ def ranking(l):
 
 def keep(l, kept):
     kept = set(kept)
-    return [x if i in kept else NONE for i, x in enumerate(l)]
+    return [x if i in kept else REMOVED for i, x in enumerate(l)]
 
 
 def prefix(order, weight, need, at_least):
@@ -98,19 +98,19 @@ def tail_free(l, z, min_keep=1):
     total = math.fsum(c)
     if total == 0:
         return l
-    shares = [math.fsum(c[: j + 1]) / total for j in range(len(c))]
-    return keep(l, order[: max(min_keep, 1 + sum(s <= z for s in shares))])
+    fractions = [math.fsum(c[: j + 1]) / total for j in range(len(c))]
+    return keep(l, order[: max(min_keep, 1 + sum(f <= z for f in fractions))])
 
 
 def xtc(l, threshold, probability, protected=(), min_keep=1, *, u):
     if probability == 0 or threshold > 0.5 or u >= probability:
         return l
     q = softmax(l)
-    chosen = [i for i in ranking(l) if q[i] >= threshold]
-    removed = set(chosen[:-1])
-    if len(chosen) < 2 or removed & set(protected) or len(alive(l)) - len(removed) < min_keep:
+    choices = [i for i in ranking(l) if q[i] >= threshold]
+    removed = set(choices[:-1])
+    if len(choices) < 2 or removed & set(protected) or len(alive(l)) - len(removed) < min_keep:
         return l
-    return [NONE if i in removed else x for i, x in enumerate(l)]
+    return [REMOVED if i in removed else x for i, x in enumerate(l)]
 
 
 def mirostat_v2(l, tau, eta=0.1, *, mu):
@@ -124,9 +124,9 @@ def mirostat_v1(l, tau, eta=0.1, m=100, *, mu):
     n = len(order)
     if n == 1:
         return l
-    steps = range(min(m - 1, n - 1))
-    t = [math.log((i + 2) / (i + 1)) for i in steps]
-    b = [l[order[i]] - l[order[i + 1]] for i in steps]
+    fitted = range(min(m - 1, n - 1))
+    t = [math.log((i + 2) / (i + 1)) for i in fitted]
+    b = [l[order[i]] - l[order[i + 1]] for i in fitted]
     s = sum(x * y for x, y in zip(t, b, strict=True)) / sum(x * x for x in t)
     e = s - 1
     if s < 1e-3:
@@ -158,8 +158,8 @@ def dynamic_temperature(l, low, high, exponent=1.0):
 def quadratic(l, factor, curve=1.0):
     M = max(l)
     f, c = factor, curve
-    bend = lambda d: M - f * (3 - c) / 2 * d * d + f * (c - 1) / 2 * d**3  # noqa: E731
-    return l if f == 0 else [bend(x - M) if x > NONE else x for x in l]
+    smooth = lambda d: M - f * (3 - c) / 2 * d * d + f * (c - 1) / 2 * d**3  # noqa: E731
+    return l if f == 0 else [smooth(x - M) if x > REMOVED else x for x in l]
 
 
 def scoped(history, n_prompt, window, scope, V):
@@ -169,8 +169,8 @@ def scoped(history, n_prompt, window, scope, V):
 
 
 def repetition_penalty(l, penalty, window=0, scope="all", *, history, n_prompt=0):
-    seen = set(scoped(history, n_prompt, window, scope, len(l)))
-    return [(x * penalty if x < 0 else x / penalty) if i in seen else x for i, x in enumerate(l)]
+    h = set(scoped(history, n_prompt, window, scope, len(l)))
+    return [(x * penalty if x < 0 else x / penalty) if i in h else x for i, x in enumerate(l)]
 
 
 def frequency_penalty(l, penalty, window=0, scope="generated", *, history, n_prompt=0):
@@ -186,31 +186,31 @@ def presence_penalty(l, penalty, window=0, scope="generated", *, history, n_prom
 def dry(l, multiplier, base=1.75, allowed_length=2, window=0, breakers=(), *, history, n_prompt=0):
     h = history[-window:] if window else history
     N = len(h)
-    room = 0
-    while room < N and h[N - 1 - room] not in breakers:
-        room += 1
+    suffix_length = 0  # of the longest suffix without a breaker
+    while suffix_length < N and h[N - 1 - suffix_length] not in breakers:
+        suffix_length += 1
     longest = {}
     for j in range(N - 1):
         if h[j + 1] in breakers:
             continue
         m = 0
-        while m < min(room, j + 1) and h[j - m] == h[N - 1 - m]:
+        while m < min(suffix_length, j + 1) and h[j - m] == h[N - 1 - m]:
             m += 1
         if m:
             longest[h[j + 1]] = max(longest.get(h[j + 1], 0), m)
-    out = list(l)
+    result = list(l)
     for t, m in longest.items():
         if 0 <= t < len(l) and m >= allowed_length and multiplier:
-            out[t] -= multiplier * math.exp(min((m - allowed_length) * math.log(base), 60))
-    return out
+            result[t] -= multiplier * math.exp(min((m - allowed_length) * math.log(base), 60))
+    return result
 
 
-def survive(before, after):
-    return after if alive(after) else keep(before, ranking(before)[:1])
+def never_empty(l, result):
+    return result if alive(result) else keep(l, ranking(l)[:1])
 
 
 def logit_bias(l, bias):
-    return survive(l, [x + dict(bias).get(i, 0.0) for i, x in enumerate(l)])
+    return never_empty(l, [x + dict(bias).get(i, 0.0) for i, x in enumerate(l)])
 
 
 def no_repeat_ngram(l, n, *, history, n_prompt=0):
@@ -219,13 +219,13 @@ def no_repeat_ngram(l, n, *, history, n_prompt=0):
         return l
     tail = h[len(h) - n + 1 :]
     banned = {h[i + n - 1] for i in range(len(h) - n + 1) if h[i : i + n - 1] == tail}
-    return survive(l, [NONE if i in banned else x for i, x in enumerate(l)])
+    return never_empty(l, [REMOVED if i in banned else x for i, x in enumerate(l)])
 
 
 def min_new_tokens(l, min_new, eos_ids, *, history, n_prompt=0):
     if len(history) - n_prompt >= min_new:
         return l
-    return survive(l, [NONE if i in eos_ids else x for i, x in enumerate(l)])
+    return never_empty(l, [REMOVED if i in eos_ids else x for i, x in enumerate(l)])
 
 
 NEEDS_HISTORY = {
@@ -236,7 +236,7 @@ NEEDS_HISTORY = {
     "no_repeat_ngram",
     "min_new_tokens",
 }
-STAGES = {
+SAMPLERS = {
     f.__name__: f
     for f in (
         top_k, top_p, typical, min_p, top_a, epsilon_cutoff, eta_cutoff, top_n_sigma, tail_free, xtc, mirostat_v1,
@@ -247,15 +247,15 @@ STAGES = {
 
 
 def apply(stages, l, *, history=(), n_prompt=0, u=0.0, mu=None):
-    """A whole pipeline on one row."""
+    """A pipeline on one row."""
     for stage in stages:
-        given = dict(stage)
-        name = given.pop("stage")
+        parameters = dict(stage)
+        name = parameters.pop("stage")
         if name in NEEDS_HISTORY:
-            given |= {"history": list(history), "n_prompt": n_prompt}
+            parameters |= {"history": list(history), "n_prompt": n_prompt}
         elif name == "xtc":
-            given["u"] = u
+            parameters["u"] = u
         elif name.startswith("mirostat"):
-            given["mu"] = 2 * given["tau"] if mu is None else mu
-        l = STAGES[name](list(l), **given)
+            parameters["mu"] = 2 * parameters["tau"] if mu is None else mu
+        l = SAMPLERS[name](list(l), **parameters)
     return l

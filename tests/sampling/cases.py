@@ -9,7 +9,7 @@ FILTERS = ["top_k", "top_p", "typical", "min_p", "top_a", "epsilon_cutoff", "eta
 
 
 def row(rng: random.Random, V: int) -> list[float]:
-    """Logits as float32 has them: spread out, all equal, or with many equals; some already removed."""
+    """Logits rounded to float32: spread out, all equal, or with many ties; in some rows tokens are already removed."""
     kind = rng.random()
     if kind < 0.3:
         l = [float(rng.randint(-3, 3)) for _ in range(V)]
@@ -23,28 +23,28 @@ def row(rng: random.Random, V: int) -> list[float]:
     return torch.tensor(l).tolist()
 
 
-def settings(rng: random.Random, name: str, V: int) -> dict:
-    """A stage with random parameters, at their limits now and then."""
+def stage(rng: random.Random, name: str, V: int) -> dict:
+    """A sampler with random parameters, now and then at their limits."""
     u = rng.uniform
     unit = rng.choice([0, 1, u(0, 1)])
-    least = {"min_keep": rng.choice([1, 1, 1, 2, 5])}
+    min_keep = {"min_keep": rng.choice([1, 1, 1, 2, 5])}
     low = u(0, 1)
     scope = {"window": rng.choice([0, 3]), "scope": rng.choice(["all", "generated"])}
-    made = {
-        "top_k": {"k": rng.randint(0, V + 2), **least},
-        "top_p": {"p": unit, **least},
-        "typical": {"p": unit, **least},
-        "min_p": {"p": unit, **least},
-        "top_a": {"a": unit, **least},
-        "epsilon_cutoff": {"epsilon": rng.choice([0, u(0, 0.5)]), **least},
-        "eta_cutoff": {"epsilon": rng.choice([0, u(0, 0.5)]), **least},
-        "top_n_sigma": {"n": rng.choice([0, u(0, 3)]), **least},
-        "tail_free": {"z": unit, **least},
+    parameters = {
+        "top_k": {"k": rng.randint(0, V + 2), **min_keep},
+        "top_p": {"p": unit, **min_keep},
+        "typical": {"p": unit, **min_keep},
+        "min_p": {"p": unit, **min_keep},
+        "top_a": {"a": unit, **min_keep},
+        "epsilon_cutoff": {"epsilon": rng.choice([0, u(0, 0.5)]), **min_keep},
+        "eta_cutoff": {"epsilon": rng.choice([0, u(0, 0.5)]), **min_keep},
+        "top_n_sigma": {"n": rng.choice([0, u(0, 3)]), **min_keep},
+        "tail_free": {"z": unit, **min_keep},
         "xtc": {
             "threshold": u(0.01, 0.6),
             "probability": rng.choice([0, 0.5, 1]),
             "protected": rng.sample(range(V), rng.randint(0, min(2, V))),
-            **least,
+            **min_keep,
         },
         "temperature": {"temperature": rng.choice([0, 1, u(0.1, 3)])},
         "dynamic_temperature": {"low": low, "high": low + u(0, 1.5), "exponent": rng.choice([0, 1, u(0, 3)])},
@@ -65,17 +65,17 @@ def settings(rng: random.Random, name: str, V: int) -> dict:
         "mirostat_v1": {"tau": u(0.5, 5), "m": rng.randint(2, 20)},
         "mirostat_v2": {"tau": u(0.5, 5)},
     }
-    return {"stage": name, **made[name]}
+    return {"stage": name, **parameters[name]}
 
 
 def history(rng: random.Random, V: int) -> list[int]:
-    """Over a small alphabet, so that it repeats itself; now and then an id that no token has."""
-    symbols = list(range(min(V, rng.randint(2, 5)))) + ([V + 3] if rng.random() < 0.1 else [])
-    return [rng.choice(symbols) for _ in range(rng.randint(0, 25))]
+    """Tokens of a small alphabet, so that sequences repeat; now and then an id outside the vocabulary."""
+    alphabet = list(range(min(V, rng.randint(2, 5)))) + ([V + 3] if rng.random() < 0.1 else [])
+    return [rng.choice(alphabet) for _ in range(rng.randint(0, 25))]
 
 
-def same_row(found: torch.Tensor, expected: list[float]) -> bool:
-    """The same tokens removed, the others equal to 1e-4."""
-    e, f = torch.tensor(expected, dtype=torch.float64), found.double()
+def same_row(result: torch.Tensor, expected: list[float]) -> bool:
+    """The same tokens are removed, the others equal to 1e-4."""
+    e, r = torch.tensor(expected, dtype=torch.float64), result.double()
     alive = e > -math.inf
-    return bool((alive == (f > -math.inf)).all()) and torch.allclose(f[alive], e[alive], rtol=1e-4, atol=1e-4)
+    return bool((alive == (r > -math.inf)).all()) and torch.allclose(r[alive], e[alive], rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Every stage against its definition in plain Python, and the properties all must have."""
+"""Every sampler against its definition in plain Python, and the properties that all must have."""
 
 import itertools
 import math
@@ -14,44 +14,44 @@ from tests.reference import sampling as reference
 from tests.sampling import cases
 
 NAMES = list(SAMPLERS)
-LECTURE = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0, -3.0]])
+WORKED_ROW = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0, -3.0]])
 
 
-def test_every_stage_is_in_both_presets_and_has_a_reference():
+def test_every_sampler_is_in_both_presets_and_has_a_reference():
     assert sorted(PRESETS["default"]) == sorted(PRESETS["temperature_first"]) == sorted(NAMES)
-    assert set(reference.STAGES) == set(NAMES)
+    assert set(reference.SAMPLERS) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stage_does_what_its_definition_says(name):
+def test_a_sampler_equals_its_definition(name):
     rng = random.Random(name)
-    for trial in range(150):
+    for trial in range(40):
         V, B = rng.choice([2, 3, 6, 20, 70, 300]), rng.randint(1, 4)
         rows = [cases.row(rng, V) for _ in range(B)]
-        stage = cases.settings(rng, name, V)
+        stage = cases.stage(rng, name, V)
         histories = [cases.history(rng, V) for _ in rows]
         n_prompt = [rng.randint(0, len(h)) for h in histories]
-        us, mus = [rng.random() for _ in rows], [rng.uniform(0.5, 8) for _ in rows]
+        uniforms, mus = [rng.random() for _ in rows], [rng.uniform(0.5, 8) for _ in rows]
         logits = torch.tensor(rows, dtype=torch.float64 if trial % 2 else torch.float32)
-        found = Pipeline([stage]).apply(logits, history=histories, n_prompt=n_prompt, uniforms=us, mu=mus)
-        assert found.dtype == logits.dtype
+        result = Pipeline([stage]).apply(logits, history=histories, n_prompt=n_prompt, uniforms=uniforms, mu=mus)
+        assert result.dtype == logits.dtype
         for b, row in enumerate(rows):
-            expected = reference.apply([stage], row, history=histories[b], n_prompt=n_prompt[b], u=us[b], mu=mus[b])
-            assert cases.same_row(found[b], expected), (stage, row, histories[b], n_prompt[b])
+            context = {"history": histories[b], "n_prompt": n_prompt[b], "u": uniforms[b], "mu": mus[b]}
+            assert cases.same_row(result[b], reference.apply([stage], row, **context)), (stage, row, context)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_pipelines_do_what_their_stages_do_one_after_another(seed):
+def test_a_pipeline_equals_its_samplers_one_after_another(seed):
     rng = random.Random(seed)
-    for _ in range(60):
+    for _ in range(20):
         V = rng.choice([3, 20, 90, 400])
         names = rng.sample([n for n in NAMES if not n.startswith("mirostat")], rng.randint(2, 6))
         names += rng.choice([[], [], ["mirostat_v1"], ["mirostat_v2"]])
-        stages = [cases.settings(rng, name, V) for name in names]
+        stages = [cases.stage(rng, name, V) for name in names]
         row, history = cases.row(rng, V), cases.history(rng, V)
         n, u, mu = rng.randint(0, len(history)), rng.random(), rng.uniform(0.5, 8)
-        found = Pipeline(stages).apply(torch.tensor([row]), history=[history], n_prompt=[n], uniforms=[u], mu=[mu])
-        assert cases.same_row(found[0], reference.apply(stages, row, history=history, n_prompt=n, u=u, mu=mu)), stages
+        result = Pipeline(stages).apply(torch.tensor([row]), history=[history], n_prompt=[n], uniforms=[u], mu=[mu])
+        assert cases.same_row(result[0], reference.apply(stages, row, history=history, n_prompt=n, u=u, mu=mu)), stages
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_pipelines_do_what_their_stages_do_one_after_another(seed):
     ],
     ids=lambda v: v["stage"] if isinstance(v, dict) else "",
 )
-def test_the_worked_row_of_filters(stage, kept):
-    found = Pipeline([stage]).apply(LECTURE, mu=2.0)[0]
-    assert found.isfinite().nonzero().flatten().tolist() == kept
-    assert torch.equal(found[kept], LECTURE[0, kept])
+def test_filters_of_the_worked_row(stage, kept):
+    result = Pipeline([stage]).apply(WORKED_ROW, mu=2.0)[0]
+    assert result.isfinite().nonzero().flatten().tolist() == kept
+    assert torch.equal(result[kept], WORKED_ROW[0, kept])
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,25 @@ def test_the_worked_row_of_filters(stage, kept):
         ),
     ],
 )
-def test_the_worked_row_of_the_others(stages, history, expected):
-    found = Pipeline(stages).apply(LECTURE, history=[history])
-    torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float32), rtol=1e-5, atol=1e-5)
+def test_reshaping_and_penalties_of_the_worked_row(stages, history, expected):
+    result = Pipeline(stages).apply(WORKED_ROW, history=[history])
+    torch.testing.assert_close(result, torch.tensor([expected], dtype=torch.float32), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "at", "above", "n_at", "n_above"),
+    [
+        ("top_p", "p", 0.5, 0.51, 2, 3),
+        ("typical", "p", 0.5, 0.51, 2, 3),
+        ("epsilon_cutoff", "epsilon", 0.125, 0.126, 5, 3),
+        ("min_p", "p", 0.5, 0.51, 5, 3),
+    ],
+)
+def test_thresholds_are_inclusive(name, parameter, at, above, n_at, n_above):
+    """Probabilities 1/4, 1/4, 1/4, 1/8, 1/8, at and just above a threshold that some of them meet exactly."""
+    logits = torch.tensor([[2.0, 2.0, 2.0, 1.0, 1.0]], dtype=torch.float64) * math.log(2)
+    for value, n_kept in ((at, n_at), (above, n_above)):
+        assert Pipeline([{"stage": name, parameter: value}]).apply(logits).isfinite().sum() == n_kept
 
 
 OFF = {
@@ -128,7 +144,7 @@ OFF = {
 
 
 @pytest.mark.parametrize("name", OFF)
-def test_off_returns_the_row_itself(name):
+def test_the_off_value_leaves_the_row_unchanged(name):
     logits = torch.randn(3, 40)
     history = [[1, 2, 1, 2]] * 3
     assert torch.equal(Pipeline([{"stage": name, **OFF[name]}]).apply(logits, history=history), logits)
@@ -137,9 +153,8 @@ def test_off_returns_the_row_itself(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None], ids=["nan", "inf", "nothing"])
-def test_broken_rows_are_named(name, bad):
-    rng = random.Random(0)
-    stage = cases.settings(rng, name, 50)
+def test_errors_name_the_broken_row(name, bad):
+    stage = cases.stage(random.Random(0), name, 50)
     logits = torch.randn(3, 50)
     logits[2] = -math.inf if bad is None else logits[2]
     logits[2, 7] = -math.inf if bad is None else bad
@@ -148,10 +163,10 @@ def test_broken_rows_are_named(name, bad):
             run(logits, uniforms=[0.5] * 3)
 
 
-WRONG = [
-    ({"stage": "top_k", "k": -1}, r"top_k=-1 must be a whole number of 0 or more; 0 turns it off"),
-    ({"stage": "top_k", "k": 2.5}, r"top_k=2.5 must be a whole number"),
-    ({"stage": "mirostat_v2"}, "mirostat_v2 needs tau"),
+INVALID = [
+    ({"stage": "top_k", "k": -1}, r"top_k=-1 must be an integer >= 0; 0 turns it off"),
+    ({"stage": "top_k", "k": 2.5}, r"top_k=2.5 must be an integer"),
+    ({"stage": "mirostat_v2"}, r"mirostat_v2 needs tau \(setting mirostat_v2_tau\)"),
     ({"stage": "top_p", "p": 1.1}, r"top_p=1.1 must be a number from 0 to 1; 1 turns it off"),
     ({"stage": "top_p", "p": math.nan}, r"top_p=nan"),
     ({"stage": "top_p", "q": 0.5}, r"top_p has no parameter 'q'. .*It has: p, min_keep"),
@@ -166,16 +181,16 @@ WRONG = [
     ({"stage": "xtc", "probability": 0.5, "threshold": 0}, r"xtc_threshold=0 must be a number above 0 to 1"),
     ({"stage": "xtc", "probability": 1.5}, r"xtc_probability=1.5"),
     ({"stage": "temperature", "temperature": -1}, r"temperature=-1"),
-    ({"stage": "temperature", "temperature": math.inf}, r"temperature=inf must be finite, a number of 0 or more"),
+    ({"stage": "temperature", "temperature": math.inf}, r"temperature=inf must be finite: a number >= 0"),
     ({"stage": "temperature", "temperature": "hot"}, r"temperature='hot'"),
     ({"stage": "temperature", "temperature": True}, r"temperature=True"),
-    ({"stage": "dynamic_temperature", "low": 1.5, "high": 0.5}, r"low=1.5 is above high=0.5"),
+    ({"stage": "dynamic_temperature", "low": 1.5, "high": 0.5}, r"low=1.5 is above dynamic_temperature_high=0.5"),
     ({"stage": "quadratic", "factor": 0.5, "curve": 3.1}, r"curve=3.1 must be a number from 1 to 3"),
     ({"stage": "quadratic", "factor": -0.5}, r"factor=-0.5"),
-    ({"stage": "repetition_penalty", "penalty": 0}, r"repetition_penalty=0 must be a number above 0"),
+    ({"stage": "repetition_penalty", "penalty": 0}, r"repetition_penalty=0 must be a number > 0"),
     ({"stage": "repetition_penalty", "penalty": 1.1, "scope": "prompt"}, r"scope='prompt' must be 'all'"),
     ({"stage": "repetition_penalty", "penalty": 1.1, "window": -1}, r"window=-1"),
-    ({"stage": "frequency_penalty", "penalty": math.inf}, r"frequency_penalty=inf must be finite, a number"),
+    ({"stage": "frequency_penalty", "penalty": math.inf}, r"frequency_penalty=inf must be finite: a number"),
     ({"stage": "dry", "multiplier": 1, "base": 0.9}, r"base=0.9"),
     ({"stage": "dry", "multiplier": 1, "allowed_length": 0}, r"allowed_length=0"),
     ({"stage": "dry", "multiplier": 1, "breakers": [-1]}, r"breakers=\[-1\] must be token ids"),
@@ -184,62 +199,61 @@ WRONG = [
     ({"stage": "logit_bias", "bias": {-3: 1.0}}, r"names token -3"),
     ({"stage": "logit_bias", "bias": [1, 2]}, r"must be {token id: value}"),
     ({"stage": "no_repeat_ngram", "n": -1}, r"no_repeat_ngram=-1"),
-    ({"stage": "mirostat_v2", "tau": 0}, r"tau=0 must be a number above 0"),
+    ({"stage": "mirostat_v2", "tau": 0}, r"tau=0 must be a number > 0"),
     ({"stage": "mirostat_v1", "tau": 3, "m": 1}, r"m=1"),
     ({"stage": "topp", "p": 0.5}, r"no sampler named 'topp'. Did you mean 'top_p'\?"),
     ({"k": 3}, "a stage without a name"),
 ]
 
 
-@pytest.mark.parametrize(("stage", "said"), WRONG, ids=lambda v: str(v)[:40])
-def test_wrong_settings_are_refused_when_the_pipeline_is_built(stage, said):
-    with pytest.raises(ConfigError, match=said):
+@pytest.mark.parametrize(("stage", "message"), INVALID, ids=lambda v: str(v)[:40])
+def test_invalid_settings_are_refused_when_the_pipeline_is_built(stage, message):
+    with pytest.raises(ConfigError, match=message):
         Pipeline([stage])
 
 
-def test_parameters_left_out_are_off():
+def test_parameters_default_to_off():
     for name in SAMPLERS:
         if not name.startswith("mirostat"):
-            assert torch.equal(Pipeline([{"stage": name}]).apply(LECTURE, history=[[0, 1, 0]]), LECTURE)
+            assert torch.equal(Pipeline([{"stage": name}]).apply(WORKED_ROW, history=[[0, 1, 0]]), WORKED_ROW)
 
 
-def test_a_bias_outside_the_vocabulary_is_refused_when_it_is_known():
+def test_a_bias_outside_the_vocabulary_is_refused():
     pipe = Pipeline([{"stage": "logit_bias", "bias": {9: 1.0}}])
     with pytest.raises(InputError, match="names token 9: the vocabulary has ids 0 to 5"):
-        pipe.apply(LECTURE)
+        pipe.apply(WORKED_ROW)
 
 
 @pytest.mark.parametrize("name", [*cases.FILTERS, "xtc", "mirostat_v1", "mirostat_v2"])
-def test_kept_logits_are_untouched_and_somebody_survives(name):
+def test_kept_logits_are_unchanged_and_one_token_survives(name):
     rng = random.Random(name)
-    for _ in range(100):
+    for _ in range(30):
         V = rng.choice([2, 9, 80, 500])
         logits = torch.tensor([cases.row(rng, V) for _ in range(3)])
-        found = Pipeline([cases.settings(rng, name, V)]).apply(logits, uniforms=[0.1] * 3, mu=1.5)
-        kept = found > -math.inf
+        result = Pipeline([cases.stage(rng, name, V)]).apply(logits, uniforms=[0.1] * 3, mu=1.5)
+        kept = result > -math.inf
         assert kept.any(dim=-1).all()
-        assert torch.equal(found[kept], logits[kept])
+        assert torch.equal(result[kept], logits[kept])
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("repetition_penalty", "temperature")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "repetition_penalty"])
 def test_adding_a_constant_changes_no_kept_set(name):
-    """Sixteenths: then the sums are exact. (A temperature divides the constant too: no set, but all values change.)"""
+    """Logits are multiples of 1/16, so that sums are exact."""
     rng = random.Random(name)
-    for _ in range(50):
+    for _ in range(20):
         logits = (torch.tensor([[rng.gauss(0, 2) for _ in range(30)]]) * 16).round() / 16
-        stage, history = cases.settings(rng, name, 30), [cases.history(rng, 30)]
-        around = {"history": history, "uniforms": [0.3], "mu": [2.0]}
-        pipe = Pipeline([stage])
-        assert torch.equal(pipe.apply(logits, **around).isfinite(), pipe.apply(logits + 7.5, **around).isfinite())
+        pipe = Pipeline([cases.stage(rng, name, 30)])
+        context = {"history": [cases.history(rng, 30)], "uniforms": [0.3], "mu": [2.0]}
+        assert torch.equal(pipe.apply(logits, **context).isfinite(), pipe.apply(logits + 7.5, **context).isfinite())
 
 
 @pytest.mark.parametrize("name", [*cases.FILTERS, "mirostat_v1", "mirostat_v2", "dynamic_temperature", "quadratic"])
-def test_renaming_tokens_renames_the_result(name):
+def test_permuting_token_ids_permutes_the_result(name):
     rng = random.Random(name)
-    for seed in range(40):
+    for seed in range(15):
         logits = torch.randn(1, 60, generator=torch.Generator().manual_seed(seed))
         shuffle = torch.randperm(60, generator=torch.Generator().manual_seed(seed))
-        pipe = Pipeline([cases.settings(rng, name, 60)])
+        pipe = Pipeline([cases.stage(rng, name, 60)])
         torch.testing.assert_close(pipe.apply(logits, mu=2.0)[:, shuffle], pipe.apply(logits[:, shuffle], mu=2.0))
 
 
@@ -257,7 +271,7 @@ def test_renaming_tokens_renames_the_result(name):
         ("eta_cutoff", "epsilon", [0.5, 0.1, 0.01, 1e-3, 1e-4]),
     ],
 )
-def test_weaker_settings_keep_what_stronger_ones_keep(name, parameter, values):
+def test_weaker_settings_keep_a_superset(name, parameter, values):
     logits = 3 * torch.randn(50, 80, generator=torch.Generator().manual_seed(0))
     kept = [Pipeline([{"stage": name, parameter: value}]).apply(logits).isfinite() for value in values]
     for fewer, more in itertools.pairwise(kept):
@@ -265,33 +279,34 @@ def test_weaker_settings_keep_what_stronger_ones_keep(name, parameter, values):
     assert kept[0].sum() < kept[-1].sum()
 
 
-def test_what_a_reshaping_cannot_change():
+def test_top_n_sigma_and_top_k_keep_the_same_set_after_reshaping():
     logits = torch.randn(40, 70, generator=torch.Generator().manual_seed(1))
-    for name, given in (("top_n_sigma", {"n": 0.7}), ("top_k", {"k": 9})):
-        alone = Pipeline([{"stage": name, **given}]).apply(logits).isfinite()
-        for heat in (0.3, 1.7, 10.0):
-            after = Pipeline([{"stage": "temperature", "temperature": heat}, {"stage": name, **given}])
-            assert torch.equal(after.apply(logits).isfinite(), alone)
-    bent = Pipeline([{"stage": "quadratic", "factor": 0.4, "curve": 1.5}, {"stage": "top_k", "k": 9}])
-    assert torch.equal(bent.apply(logits).isfinite(), Pipeline([{"stage": "top_k", "k": 9}]).apply(logits).isfinite())
+    top_k = {"stage": "top_k", "k": 9}
+    for stage in ({"stage": "top_n_sigma", "n": 0.7}, top_k):
+        kept = Pipeline([stage]).apply(logits).isfinite()
+        for temperature in (0.3, 1.7, 10.0):
+            pipe = Pipeline([{"stage": "temperature", "temperature": temperature}, stage])
+            assert torch.equal(pipe.apply(logits).isfinite(), kept)
+    smoothed = Pipeline([{"stage": "quadratic", "factor": 0.4, "curve": 1.5}, top_k])
+    assert torch.equal(smoothed.apply(logits).isfinite(), Pipeline([top_k]).apply(logits).isfinite())
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_dry_finds_what_a_brute_force_matcher_finds(seed):
+@pytest.mark.parametrize("seed", range(10))
+def test_dry_equals_a_brute_force_matcher(seed):
     rng = random.Random(seed)
     for _ in range(20):
-        symbols = rng.randint(3, 5)
-        history = [rng.randrange(symbols) for _ in range(rng.randint(0, 60))]
-        if rng.random() < 0.3:  # far into a verbatim repeat
+        n_symbols = rng.randint(3, 5)
+        history = [rng.randrange(n_symbols) for _ in range(rng.randint(0, 60))]
+        if rng.random() < 0.3:  # deep inside a verbatim repeat
             history = history[:10] * rng.randint(2, 6) + history[: rng.randint(0, 10)]
         stage = {"stage": "dry", "multiplier": 1.0, "base": 1.2, "allowed_length": rng.randint(1, 4)}
-        stage["breakers"] = rng.sample(range(symbols), rng.randint(0, 2))
-        found = Pipeline([stage]).apply(torch.zeros(1, 6), history=[history])
-        assert cases.same_row(found[0], reference.apply([stage], [0.0] * 6, history=history))
+        stage["breakers"] = rng.sample(range(n_symbols), rng.randint(0, 2))
+        result = Pipeline([stage]).apply(torch.zeros(1, 6), history=[history])
+        assert cases.same_row(result[0], reference.apply([stage], [0.0] * 6, history=history))
 
 
-def test_dry_at_full_length():
-    """32,768 tokens of one repeat, the worst case of a matcher that goes position by position."""
+def test_dry_handles_32k_tokens_of_one_repeat():
+    """The worst case for a matcher that goes position by position."""
     n = 32_768
     history = History.of([[1] * n, [1, 2] * (n // 2)], None, 2, torch.device("cpu"))
     longest = repeats(history, torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 0, dtype=torch.long), 4)
@@ -299,41 +314,43 @@ def test_dry_at_full_length():
 
 
 def test_a_ban_never_empties_a_row():
-    everything = {"stage": "logit_bias", "bias": dict.fromkeys(range(6), -math.inf)}
-    assert Pipeline([everything]).apply(LECTURE)[0].tolist() == [2, *[-math.inf] * 5]
-    seen = {"stage": "no_repeat_ngram", "n": 1}
-    found = Pipeline([seen]).apply(LECTURE, history=[[0, 1, 2, 3, 4, 5]])
-    assert found[0].tolist() == [2, *[-math.inf] * 5]
+    only_the_best = [2, *[-math.inf] * 5]
+    ban_all = Pipeline([{"stage": "logit_bias", "bias": dict.fromkeys(range(6), -math.inf)}])
+    assert ban_all.apply(WORKED_ROW)[0].tolist() == only_the_best
+    ban_used = Pipeline([{"stage": "no_repeat_ngram", "n": 1}])
+    assert ban_used.apply(WORKED_ROW, history=[[0, 1, 2, 3, 4, 5]])[0].tolist() == only_the_best
 
 
-def test_stages_are_functions_too():
-    assert SAMPLERS["top_k"](LECTURE, k=2).isfinite().sum() == 2
-    found = SAMPLERS["repetition_penalty"](LECTURE, penalty=2.0, history=[[0]])
-    assert found[0, 0] == 1.0
+def test_samplers_can_be_called_directly():
+    assert SAMPLERS["top_k"](WORKED_ROW, k=2).isfinite().sum() == 2
+    result = SAMPLERS["repetition_penalty"](WORKED_ROW, penalty=2.0, history=[[0]])
+    assert result[0, 0] == 1.0
+    with pytest.raises(ConfigError, match=r"temperature takes 1 parameters \(temperature\), but got 2 values"):
+        SAMPLERS["temperature"](WORKED_ROW, 1.0, 2.0)
 
 
-def test_half_precision_is_widened_first():
+def test_half_precision_is_converted_to_float32():
     for dtype in (torch.float16, torch.bfloat16):
-        assert Pipeline([{"stage": "top_k", "k": 2}]).apply(LECTURE.to(dtype)).dtype == torch.float32
+        assert Pipeline([{"stage": "top_k", "k": 2}]).apply(WORKED_ROW.to(dtype)).dtype == torch.float32
 
 
-def test_far_tokens_stay_finite_under_the_parabola():
-    found = Pipeline([{"stage": "quadratic", "factor": 1.0, "curve": 3.0}]).apply(torch.tensor([[0.0, -1e30]]))
-    assert found.isfinite().all()
+def test_quadratic_keeps_distant_tokens_finite():
+    result = Pipeline([{"stage": "quadratic", "factor": 1.0, "curve": 3.0}]).apply(torch.tensor([[0.0, -1e30]]))
+    assert result.isfinite().all()
 
 
-def test_reshaping_makes_no_equals_of_what_differs():
-    """In float32 these would become equal, and the lower id would win."""
+def test_reshaping_makes_no_new_ties():
+    """In float32 these logits would become equal, and the lower id would win."""
     for stage in ({"stage": "quadratic", "factor": 0.2}, {"stage": "dynamic_temperature", "low": 1.7, "high": 1.9}):
         pipe = Pipeline([stage, {"stage": "top_k", "k": 1}])
         assert pipe.apply(torch.tensor([[4.0, 4.001]])).isfinite().tolist() == [[False, True]]
     close = torch.tensor([[1.0, 1.0 + 2**-23, 1.0 + 2**-22]])
-    for heat in (0.3, 1.7, 3.0, 77.0):
-        pipe = Pipeline([{"stage": "temperature", "temperature": heat}, {"stage": "top_p", "p": 0.0}])
+    for temperature in (0.3, 1.7, 3.0, 77.0):
+        pipe = Pipeline([{"stage": "temperature", "temperature": temperature}, {"stage": "top_p", "p": 0.0}])
         assert pipe.apply(close).isfinite().tolist() == [[False, False, True]]
 
 
-def test_typical_ranks_what_underflows_before_what_is_gone():
+def test_typical_ranks_underflowing_tokens_before_removed_ones():
     pipe = Pipeline([{"stage": "typical", "p": 0.5, "min_keep": 2}])
     assert pipe.apply(torch.tensor([[-math.inf, 0.0, -2000.0]])).isfinite().tolist() == [[False, True, True]]
     assert pipe.apply(torch.tensor([[0.0, -2000.0, -1000.0]])).isfinite().tolist() == [[True, False, True]]
@@ -341,8 +358,8 @@ def test_typical_ranks_what_underflows_before_what_is_gone():
 
 @pytest.mark.parametrize("mu", range(1, 12))
 def test_mirostat_v1_keeps_two_to_the_mu_of_a_flat_row(mu):
-    kept = Pipeline([{"stage": "mirostat_v1", "tau": 3.0}]).apply(torch.zeros(1, 5000), mu=float(mu))
-    assert kept.isfinite().sum() == 2**mu
+    result = Pipeline([{"stage": "mirostat_v1", "tau": 3.0}]).apply(torch.zeros(1, 5000), mu=float(mu))
+    assert result.isfinite().sum() == 2**mu
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -355,24 +372,24 @@ def test_extreme_parameters_never_make_nan_or_infinity(name):
         "top_n_sigma": {"n": 1e308}, "mirostat_v1": {"tau": 1e300}, "mirostat_v2": {"tau": 1e300},
     }  # fmt: skip
     if name not in huge:
-        pytest.skip("its parameters have an upper end")
+        pytest.skip("its parameters are bounded")
     logits = torch.tensor([[1.0, -math.inf, -3e38, 5.0, 3e38]])
-    found = Pipeline([{"stage": name, **huge[name]}]).apply(logits, history=[[0, 3, 0, 3, 0]])
-    assert not found.isnan().any()
-    assert (found < math.inf).all()
-    assert found[0, 1] == -math.inf
-    assert found.isfinite().any()
+    result = Pipeline([{"stage": name, **huge[name]}]).apply(logits, history=[[0, 3, 0, 3, 0]])
+    assert not result.isnan().any()
+    assert (result < math.inf).all()
+    assert result[0, 1] == -math.inf
+    assert result.isfinite().any()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_rows_are_no_trouble(name):
-    stage = cases.settings(random.Random(1), name, 20)
+def test_empty_batches_work_and_empty_vocabularies_do_not(name):
+    stage = cases.stage(random.Random(1), name, 20)
     assert Pipeline([stage]).apply(torch.zeros(0, 20), uniforms=[], mu=[]).shape == (0, 20)
     with pytest.raises(InputError, match="no columns"):
         Pipeline([stage]).apply(torch.zeros(2, 0), uniforms=0.5)
 
 
-def test_numbers_and_rows_from_elsewhere():
+def test_values_may_be_python_numpy_or_torch():
     numpy = pytest.importorskip("numpy")
     logits = numpy.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     for k in (numpy.int64(2), torch.tensor(2), [2, 2], torch.tensor([[2], [2]]), numpy.array([2, 2]), 2.0):
@@ -390,7 +407,7 @@ def test_numbers_and_rows_from_elsewhere():
         (torch.tensor(lengths[0]), lengths[1]),
     ):
         assert pipe.apply(logits, history=history).tolist() == [[2.0, 1.0, 1.0], [1.0, 2.0, 2.0]]
-    with pytest.raises(InputError, match="from 0 to that many"):
+    with pytest.raises(InputError, match="between 0 and the width 3"):
         pipe.apply(logits, history=(torch.zeros(2, 3).long(), torch.tensor([4, 0])))
     for bad in (None, 1.5, "a", [[None]]):
         with pytest.raises(ConfigError):
@@ -405,7 +422,7 @@ def test_numbers_and_rows_from_elsewhere():
             Pipeline(bad)
 
 
-def test_the_input_is_never_the_output():
+def test_the_result_is_never_the_input_tensor():
     for stages in ([], [{"stage": "top_k", "k": 0}]):
         logits = torch.randn(2, 5)
         assert Pipeline(stages).apply(logits) is not logits

@@ -1,4 +1,4 @@
-"""transformers' processors where the definitions agree, on thousands of rows without ties."""
+"""Equality with transformers' logits processors where the definitions agree, on thousands of rows without ties."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ import transformers
 from headway.sampling import Pipeline
 
 
-def rows(n, V, seed):
+def random_logits(n, V, seed):
     scale = torch.rand(n, 1, generator=torch.Generator().manual_seed(seed)) * 6 + 0.2
     return scale * torch.randn(n, V, generator=torch.Generator().manual_seed(seed + 1))
 
@@ -27,23 +27,23 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "theirs"), PAIRS, ids=lambda v: v["stage"] if isinstance(v, dict) else "")
+@pytest.mark.parametrize(("stage", "peer"), PAIRS, ids=lambda v: v["stage"] if isinstance(v, dict) else "")
 @pytest.mark.parametrize("V", [50, 1000])
-def test_the_same_result(stage, theirs, V):
-    """Rows where the mass is within 1e-5 of a threshold may differ: at most one in a thousand."""
-    n = 2000
-    logits = rows(n, V, 3)
+def test_a_sampler_equals_the_processor_of_transformers(stage, peer, V):
+    """At most one row in a thousand may differ: those with a mass within 1e-5 of a threshold."""
+    n = 1000
+    logits = random_logits(n, V, 3)
     history = torch.randint(8, (n, 30), generator=torch.Generator().manual_seed(5))
-    ours, other = Pipeline([stage]).apply(logits, history=history), theirs()(history, logits.clone())
-    same = (ours.isfinite() == other.isfinite()).all(dim=-1)
+    ours, theirs = Pipeline([stage]).apply(logits, history=history), peer()(history, logits.clone())
+    same = (ours.isfinite() == theirs.isfinite()).all(dim=-1)
     assert same.float().mean() >= 0.999
-    torch.testing.assert_close(ours[same], other[same], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours[same], theirs[same], rtol=1e-5, atol=1e-6)
 
 
-def test_a_whole_list_of_processors():
-    logits = rows(2000, 500, 9)
+def test_a_pipeline_equals_a_list_of_processors():
+    logits = random_logits(2000, 500, 9)
     pipe = Pipeline(preset="temperature_first", temperature=0.8, top_k=50, top_p=0.95, min_p=0.02)
-    theirs = transformers.LogitsProcessorList(
+    processors = transformers.LogitsProcessorList(
         [
             transformers.TemperatureLogitsWarper(0.8),
             transformers.TopKLogitsWarper(50),
@@ -51,7 +51,7 @@ def test_a_whole_list_of_processors():
             transformers.MinPLogitsWarper(0.02),
         ]
     )
-    ours, other = pipe.apply(logits), theirs(None, logits)
-    same = (ours.isfinite() == other.isfinite()).all(dim=-1)
+    ours, theirs = pipe.apply(logits), processors(None, logits)
+    same = (ours.isfinite() == theirs.isfinite()).all(dim=-1)
     assert same.float().mean() >= 0.999
-    torch.testing.assert_close(ours[same], other[same])
+    torch.testing.assert_close(ours[same], theirs[same])

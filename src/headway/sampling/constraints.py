@@ -1,4 +1,4 @@
-"""Bias and bans. A ban that would leave nothing keeps the best token of the row it received."""
+"""Logit bias and bans. A ban that would remove every token keeps the best token of the row it received."""
 
 import torch
 from torch import Tensor
@@ -10,39 +10,40 @@ from headway.sampling.reshaping import best_alone
 
 
 def logit_bias(l: Tensor, bias: tuple[Tensor, Tensor]) -> Tensor:
-    """l[i] + value; −inf bans. `bias`: ids and values (B or 1, M), ids filled up with −1."""
+    """l[i] + value; −inf bans. `bias`: ids and values (B or 1, M), ids padded with −1."""
     ids, values = bias
     if on_host(ids) and ids.numel() and int(ids.max()) >= l.shape[1]:
         raise InputError(f"logit_bias names token {int(ids.max())}: the vocabulary has ids 0 to {l.shape[1] - 1}")
-    real = (ids >= 0) & (ids < l.shape[1])
+    is_token = (ids >= 0) & (ids < l.shape[1])
     offset = torch.zeros(ids.shape[0], l.shape[1] + 1, dtype=torch.float64, device=l.device)
-    offset.scatter_(1, torch.where(real, ids, l.shape[1]), torch.where(real, values, 0.0))
-    return _survive(l, narrowed(l.double() + offset[:, :-1], l.dtype))
+    offset.scatter_(1, torch.where(is_token, ids, l.shape[1]), torch.where(is_token, values, 0.0))
+    return _never_empty(l, narrowed(l.double() + offset[:, :-1], l.dtype))
 
 
-def no_repeat_ngram(l: Tensor, n: Tensor, *, history: History, most: int) -> Tensor:
-    """Ban every token that would complete an n-gram for the second time (Paulus et al. 2017). `most`: the largest n."""
-    longest = history.ids.shape[1]
-    if not longest:
+def no_repeat_ngram(l: Tensor, n: Tensor, *, history: History, max_n: int) -> Tensor:
+    """Ban every token that would complete an n-gram again (Paulus et al. 2017). `max_n`: the largest n."""
+    T = history.ids.shape[1]
+    if not T:
         return l
     ids, lengths = history.ids, history.lengths
-    at = torch.arange(longest, device=ids.device)[None]  # a candidate for the last token of the n-gram
-    same = (at >= n - 1) & (at < lengths) & (n >= 1) & (lengths >= n)
-    for back in range(1, min(most, longest)):  # the token `back` before it, against that in the tail
-        mine = ids.roll(back, dims=1)
-        tail = ids.gather(1, (lengths - back).clamp(min=0))
-        same &= (mine == tail) | (back > n - 1)
-    known = same & (ids >= 0) & (ids < l.shape[1])
+    position = torch.arange(T, device=ids.device)[None]  # a candidate for the last token of the n-gram
+    matches = (position >= n - 1) & (position < lengths) & (n >= 1) & (lengths >= n)
+    for back in range(1, min(max_n, T)):  # compare the token `back` positions earlier with the end of the history
+        earlier = ids.roll(back, dims=1)
+        suffix = ids.gather(1, (lengths - back).clamp(min=0))
+        matches &= (earlier == suffix) | (back > n - 1)
+    is_token = matches & (ids >= 0) & (ids < l.shape[1])
     banned = torch.zeros(l.shape[0], l.shape[1] + 1, dtype=torch.bool, device=l.device)
-    banned.scatter_(1, torch.where(known, ids, l.shape[1]), True)
-    return _survive(l, l.masked_fill(banned[:, :-1], -torch.inf))
+    banned.scatter_(1, torch.where(is_token, ids, l.shape[1]), True)
+    return _never_empty(l, l.masked_fill(banned[:, :-1], -torch.inf))
 
 
 def min_new_tokens(l: Tensor, min_new: Tensor, eos_ids: Tensor, *, history: History) -> Tensor:
-    """No end before so many tokens are written."""
+    """Ban EOS until `min_new` tokens have been generated."""
     banned = members(None, eos_ids, l.shape[1]) & (history.n_generated < min_new)
-    return _survive(l, l.masked_fill(banned, -torch.inf))
+    return _never_empty(l, l.masked_fill(banned, -torch.inf))
 
 
-def _survive(before: Tensor, after: Tensor) -> Tensor:
-    return torch.where(alive(after).any(dim=-1, keepdim=True), after, best_alone(before))
+def _never_empty(l: Tensor, result: Tensor) -> Tensor:
+    """The result, or only the best token of l in rows where nothing is left."""
+    return torch.where(alive(result).any(dim=-1, keepdim=True), result, best_alone(l))

@@ -1,15 +1,15 @@
-"""A row of logits as a distribution over the tokens alive: those that are not −inf."""
+"""A row of logits as a distribution over its live tokens: those that are not −inf."""
 
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-MANY = 4096  # columns from which a GPU computes in float32, whose sums are good to 1e-6
+FLOAT32_COLUMNS = 4096  # longer rows use float32 on a GPU, whose sums are accurate to 1e-6
 
 
 def on_host(tensor: Tensor) -> bool:
-    """Whether a value may be looked at: not on a GPU, which would stall, nor while compiling, which would end there."""
+    """Whether code may branch on values: not on a GPU (a synchronisation) nor while compiling (a graph break)."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -18,14 +18,14 @@ def alive(l: Tensor) -> Tensor:
 
 
 def widened(l: Tensor) -> Tensor:
-    """The row in float64, in which equal masses compare as equal; in float32 where that is slow, or not there."""
-    is_slow = l.is_cuda and l.shape[-1] > MANY
+    """The row in float64, where equal masses compare equal; in float32 where float64 is slow or missing."""
+    is_slow = l.is_cuda and l.shape[-1] > FLOAT32_COLUMNS
     return l.float() if is_slow or l.device.type == "mps" else l.double()
 
 
 def gpu_kernels(l: Tensor) -> ModuleType | None:
-    """kernels.py, for rows so long that a GPU computes with them in float32; None where PyTorch has no Triton."""
-    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] <= MANY:
+    """kernels.py for rows long enough to run in float32 on a GPU; None for others, and without Triton."""
+    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] <= FLOAT32_COLUMNS:
         return None
     try:
         from headway.sampling import kernels
@@ -35,7 +35,7 @@ def gpu_kernels(l: Tensor) -> ModuleType | None:
 
 
 def narrowed(l: Tensor, dtype: torch.dtype) -> Tensor:
-    """In this type; what is alive stays finite."""
+    """The row in this dtype; live tokens stay finite."""
     if l.dtype == dtype:
         return l
     limit = torch.finfo(dtype)

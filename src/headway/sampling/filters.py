@@ -1,7 +1,7 @@
-"""Filters: each keeps some tokens as they are and removes the rest (−inf). Rows l (B, V), columns p, k, … (B, 1).
+"""Filters keep some tokens as they are and remove the others (−inf). Rows l (B, V), columns p, k, … (B, 1).
 
-Count and mass filters cut inside a group of equals, lower ids first; threshold filters keep or drop equals together.
-Every one keeps somebody: `min_keep` tokens, the first in its own order.
+Count and mass filters break ties by lower id; threshold filters keep or remove equal logits together. Every filter
+keeps at least `min_keep` tokens, the first in its own order.
 """
 
 import math
@@ -31,8 +31,8 @@ def top_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
 
 
 def typical(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
-    """The same, ranked by how close a token's surprise −ln p is to the entropy, the mean of it (Meister et al. 2022).
-    May remove the best token."""
+    """As top_p, ranked by how close a token's surprise −ln p is to its mean, the entropy (Meister et al. 2022). May
+    remove the best token."""
     if kernels := gpu_kernels(l):
         return kernels.prefix(l, p, min_keep, "typical")
     log_q = widened(l).log_softmax(dim=-1)
@@ -42,51 +42,51 @@ def typical(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
 
 
 def tail_free(l: Tensor, z: Tensor, min_keep: Tensor | int) -> Tensor:
-    """Up to where the curve of sorted probabilities flattens: the share z of its second differences (Bricken 2019)."""
+    """Cut where the curve of sorted probabilities flattens: at fraction z of its second differences (Bricken 2019)."""
     n = alive(l).sum(dim=-1, keepdim=True)
     q = probabilities(l).sort(dim=-1, descending=True).values
-    bend = (q[:, :-2] - 2 * q[:, 1:-1] + q[:, 2:]).abs()  # (B, V − 2)
-    bend = bend.masked_fill(torch.arange(bend.shape[1], device=l.device) > n - 3, 0.0)  # of the n alive alone
-    total = bend.sum(dim=-1, keepdim=True)
-    share = bend.cumsum(dim=-1) / total
-    is_real = torch.arange(bend.shape[1], device=l.device) <= n - 3
-    count = 1 + ((share <= z) & is_real).sum(dim=-1, keepdim=True)
-    low = l.masked_fill(~alive(l), torch.inf).amin(dim=-1, keepdim=True)
-    is_flat = (n <= 2) | (total == 0) | (low == l.amax(dim=-1, keepdim=True))
+    curvature = (q[:, :-2] - 2 * q[:, 1:-1] + q[:, 2:]).abs()  # (B, V − 2)
+    is_alive = torch.arange(curvature.shape[1], device=l.device) <= n - 3  # second differences of the n live tokens
+    curvature = curvature.masked_fill(~is_alive, 0.0)
+    total = curvature.sum(dim=-1, keepdim=True)
+    fraction = curvature.cumsum(dim=-1) / total
+    count = 1 + ((fraction <= z) & is_alive).sum(dim=-1, keepdim=True)
+    lowest = l.masked_fill(~alive(l), torch.inf).amin(dim=-1, keepdim=True)
+    is_flat = (n <= 2) | (total == 0) | (lowest == l.amax(dim=-1, keepdim=True))
     return torch.where(is_flat, l, keep(l, _first(l, count.clamp(min=min_keep))))
 
 
 def min_p(l: Tensor, p: Tensor, min_keep: Tensor | int) -> Tensor:
-    """Probability at least p times the best one's: l − max(l) ≥ ln p (Nguyen et al. 2024)."""
+    """Probability at least p times the best: l − max(l) ≥ ln p (Nguyen et al. 2024)."""
     wide = widened(l)
     return _at_least(l, wide - wide.amax(dim=-1, keepdim=True) >= p.log().to(wide.dtype), min_keep)
 
 
 def top_a(l: Tensor, a: Tensor, min_keep: Tensor | int) -> Tensor:
-    """Probability at least a times the square of the best one's."""
+    """Probability at least a times the square of the best."""
     q = probabilities(l)
     return _at_least(l, q >= a * q.amax(dim=-1, keepdim=True) ** 2, min_keep)
 
 
 def epsilon_cutoff(l: Tensor, epsilon: Tensor, min_keep: Tensor | int) -> Tensor:
-    """Probability at least epsilon (Hewitt et al. 2022)."""
-    return _above(l, probabilities(l) >= epsilon, min_keep)
+    """Probability at least ε (Hewitt et al. 2022)."""
+    return _with_best(l, probabilities(l) >= epsilon, min_keep)
 
 
 def eta_cutoff(l: Tensor, epsilon: Tensor, min_keep: Tensor | int) -> Tensor:
-    """Probability at least min(ε, √ε e^−H): a floor that sinks where the row is undecided (Hewitt et al. 2022)."""
+    """Probability at least min(ε, √ε e^−H): a floor that drops as the entropy grows (Hewitt et al. 2022)."""
     q = probabilities(l)
-    return _above(l, q >= torch.minimum(epsilon, epsilon.sqrt() * (-entropy(q)).exp()), min_keep)
+    return _with_best(l, q >= torch.minimum(epsilon, epsilon.sqrt() * (-entropy(q)).exp()), min_keep)
 
 
 def top_n_sigma(l: Tensor, n: Tensor, min_keep: Tensor | int) -> Tensor:
-    """Within n standard deviations of the best logit, deviations of the tokens alive (Tang et al. 2024)."""
-    here, wide = alive(l), l.double()
-    count = here.sum(dim=-1, keepdim=True)
-    gap = torch.where(here, wide - wide.amax(dim=-1, keepdim=True), 0.0)  # shifted: large logits lose no digits
+    """Within n standard deviations of the best logit, taken over the live tokens (Tang et al. 2024)."""
+    is_alive, wide = alive(l), l.double()
+    count = is_alive.sum(dim=-1, keepdim=True)
+    gap = torch.where(is_alive, wide - wide.amax(dim=-1, keepdim=True), 0.0)  # shifted: large logits lose no digits
     mean = gap.sum(dim=-1, keepdim=True) / count
-    sigma = (torch.where(here, gap - mean, 0.0).square().sum(dim=-1, keepdim=True) / count).sqrt()
-    return _at_least(l, here & (gap >= -n * sigma), min_keep)
+    sigma = (torch.where(is_alive, gap - mean, 0.0).square().sum(dim=-1, keepdim=True) / count).sqrt()
+    return _at_least(l, is_alive & (gap >= -n * sigma), min_keep)
 
 
 def xtc(
@@ -100,13 +100,13 @@ def xtc(
     vocab_size: int,
     ids: Tensor | None = None,
 ) -> Tensor:
-    """Exclude top choices: of the tokens that reach the threshold only the last stays, for the rows whose `uniform`
-    (B, 1) is below `probability`. A row that would lose a protected token keeps them all."""
-    choices = probabilities(l) >= threshold
-    lowest = l.masked_fill(~choices, torch.inf).amin(dim=-1, keepdim=True)
-    last = l.shape[1] - 1 - (choices & (l == lowest)).flip(1).int().argmax(dim=-1, keepdim=True)
-    removed = choices.scatter(1, last, False)
-    acts = (uniform < probability) & (choices.sum(dim=-1, keepdim=True) >= 2)
+    """Exclude top choices: of the tokens that reach the threshold only the last in the ranking stays, in rows whose
+    `uniform` (B, 1) is below `probability`. A row that would lose a protected token stays unchanged."""
+    is_choice = probabilities(l) >= threshold
+    lowest = l.masked_fill(~is_choice, torch.inf).amin(dim=-1, keepdim=True)
+    last = l.shape[1] - 1 - (is_choice & (l == lowest)).flip(1).int().argmax(dim=-1, keepdim=True)
+    removed = is_choice.scatter(1, last, False)
+    acts = (uniform < probability) & (is_choice.sum(dim=-1, keepdim=True) >= 2)
     acts &= (alive(l) & ~removed).sum(dim=-1, keepdim=True) >= min_keep
     if protected.numel():
         acts &= ~(removed & members(ids, protected, vocab_size)).any(dim=-1, keepdim=True)
@@ -121,28 +121,29 @@ def mirostat_v1(
     *,
     mu: Tensor,
     vocab_size: int,
-    most: int,
+    max_m: int,
 ) -> Tensor:
-    """Keep k tokens, k from Zipf's exponent s of the best m and the surprise mu that is due (Basu et al. 2020). `most`:
-    the largest m."""
+    """Keep k tokens, with k from the Zipf exponent s of the best m and the surprise mu (Basu et al. 2020).
+
+    `max_m`: the largest m.
+    """
     wide = widened(l)
     n = alive(l).sum(dim=-1, keepdim=True)
-    order = ranked(wide, min(most, l.shape[1]))
-    best = wide.gather(1, order)
+    best = wide.gather(1, ranked(wide, min(max_m, l.shape[1])))
     i = torch.arange(best.shape[1] - 1, device=l.device)
-    counts = i < torch.minimum(m - 1, n - 1)  # (B, m − 1)
+    in_fit = i < torch.minimum(m - 1, n - 1)  # (B, m − 1)
     t = ((i + 2) / (i + 1)).log().double()
-    b = torch.where(counts, best[:, :-1] - best[:, 1:], 0.0)
-    s = (t * b).sum(dim=-1, keepdim=True) / torch.where(counts, t * t, 0.0).sum(dim=-1, keepdim=True).clamp(min=1e-300)
+    b = torch.where(in_fit, best[:, :-1] - best[:, 1:], 0.0)
+    s = (t * b).sum(dim=-1, keepdim=True) / torch.where(in_fit, t * t, 0.0).sum(dim=-1, keepdim=True).clamp(min=1e-300)
     e, ln_v, ln_2 = s - 1, math.log(vocab_size), math.log(2)
     # ln of e / (1 − V^−e), which is positive on both sides of 0.
-    near = e.abs() < 1e-9
-    safe = torch.where(near, 1.0, e)
-    factor = torch.where(near, -math.log(max(ln_v, 1e-300)), (safe / -torch.expm1(-safe * ln_v)).log())
-    steep = torch.where(s < 1e-3, 1.0, s)
-    ln_k = torch.where(s < 1e-3, mu * ln_2, (factor + mu * ln_2) / steep)
-    exact = torch.where(s < 1e-3, torch.exp2(mu.clamp(max=57.0)), ln_k.clamp(0.0, 40.0).exp())  # 2^mu, not 2^mu − ε
-    k = exact.floor().long().clamp(min=1)
+    is_near_zero = e.abs() < 1e-9
+    safe_e = torch.where(is_near_zero, 1.0, e)
+    ln_factor = torch.where(is_near_zero, -math.log(max(ln_v, 1e-300)), (safe_e / -torch.expm1(-safe_e * ln_v)).log())
+    safe_s = torch.where(s < 1e-3, 1.0, s)
+    ln_k = torch.where(s < 1e-3, mu * ln_2, (ln_factor + mu * ln_2) / safe_s)
+    k = torch.where(s < 1e-3, torch.exp2(mu.clamp(max=57.0)), ln_k.clamp(0.0, 40.0).exp())  # exp2: exact at integers
+    k = k.floor().long().clamp(min=1)
     return torch.where(n == 1, l, keep(l, _first(l, torch.minimum(k, n))))
 
 
@@ -159,17 +160,17 @@ def _first(l: Tensor, count: Tensor) -> Tensor:
         kept = torch.arange(order.shape[1]) < count
         return torch.zeros_like(l, dtype=torch.bool).scatter_(1, order, kept.expand_as(order))
     if kernels := gpu_kernels(l):
-        return kernels.prefix(l, count, 1, "count") != -torch.inf  # NaN is kept, to be seen
+        return kernels.prefix(l, count, 1, "count") != -torch.inf  # keeps NaN, so that the draw detects it
     return shortest_prefix(l, torch.ones_like(l), count, 1)
 
 
-def _above(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
-    """What a threshold kept, and the best, whose equals stay with it: the threshold may be higher than they are."""
+def _with_best(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
+    """Keep what passed the threshold, and all tokens tied with the best, which the threshold may exceed."""
     return _at_least(l, kept | (l == l.amax(dim=-1, keepdim=True)), min_keep)
 
 
 def _at_least(l: Tensor, kept: Tensor, min_keep: Tensor | int) -> Tensor:
-    """What a threshold kept, and the first `min_keep`."""
+    """Keep what passed the threshold, and the first `min_keep`."""
     if isinstance(min_keep, int):
         if min_keep <= 1:
             return keep(l, kept)

@@ -1,4 +1,4 @@
-"""Penalties: tokens already said become less likely. Rows l (B, V), columns (B, 1), history as `History` has it."""
+"""Penalties make tokens of the history less likely. Rows l (B, V), columns (B, 1), history as a `History`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,13 +18,17 @@ def repetition_penalty(
     *,
     history: History,
 ) -> Tensor:
-    """Logits of tokens seen are divided by θ, or multiplied where negative (Keskar et al. 2019; all split by sign)."""
+    """Divide the logits of tokens in scope by θ, or multiply negative ones.
+
+    Keskar et al. 2019 only divide; all implementations split by sign.
+    """
     if not history.ids.shape[1]:
         return l
-    ids, real = _seen(l, history, window, scope)
-    there = l.gather(1, ids).double()
-    scaled = torch.where(there < 0, there * penalty, there / penalty)
-    return l.scatter(1, ids, _kept(there, torch.where(real.any(dim=-1, keepdim=True), scaled, there), l.dtype))
+    ids, in_scope = _scoped_ids(l, history, window, scope)
+    logits = l.gather(1, ids).double()
+    scaled = torch.where(logits < 0, logits * penalty, logits / penalty)
+    penalised = torch.where(in_scope.any(dim=-1, keepdim=True), scaled, logits)
+    return l.scatter(1, ids, _keep_alive(logits, penalised, l.dtype))
 
 
 def frequency_penalty(
@@ -35,8 +39,8 @@ def frequency_penalty(
     *,
     history: History,
 ) -> Tensor:
-    """l − penalty · (how often the token was said)."""
-    return _less(l, history, window, scope, lambda count: penalty * count)
+    """l − penalty · (count of the token in scope)."""
+    return _subtract(l, history, window, scope, lambda count: penalty * count)
 
 
 def presence_penalty(
@@ -47,31 +51,31 @@ def presence_penalty(
     *,
     history: History,
 ) -> Tensor:
-    """l − penalty, once, for every token said."""
-    return _less(l, history, window, scope, lambda count: penalty * count.clamp(max=1))
+    """l − penalty, once, for every token in scope."""
+    return _subtract(l, history, window, scope, lambda count: penalty * count.clamp(max=1))
 
 
-def _seen(l: Tensor, history: History, window: Tensor, scope: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, T) ids of a scope and which are real. The others repeat one that is, so writing them changes nothing."""
-    real = history.inside(window, scope) & (history.ids >= 0) & (history.ids < l.shape[1])
-    one = history.ids.gather(1, real.int().argmax(dim=-1, keepdim=True))
-    return torch.where(real, history.ids, one).clamp(0, l.shape[1] - 1), real
+def _scoped_ids(l: Tensor, history: History, window: Tensor, scope: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) of the history, and which are in scope. The others repeat one in scope, so scattering them is safe."""
+    in_scope = history.in_window(window, scope) & (history.ids >= 0) & (history.ids < l.shape[1])
+    stand_in = history.ids.gather(1, in_scope.int().argmax(dim=-1, keepdim=True))
+    return torch.where(in_scope, history.ids, stand_in).clamp(0, l.shape[1] - 1), in_scope
 
 
-def _less(l: Tensor, history: History, window: Tensor, scope: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-    """The row with `loss(how often it is there)` taken from each token of a scope."""
+def _subtract(l: Tensor, history: History, window: Tensor, scope: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    """Subtract `loss(count)` from the logit of each token in scope."""
     if not history.ids.shape[1]:
         return l
-    ids, real = _seen(l, history, window, scope)
-    counts = torch.zeros_like(l).scatter_add_(1, ids, real.to(l.dtype)).gather(1, ids)
-    there = l.gather(1, ids).double()
-    return l.scatter(1, ids, _kept(there, there - loss(counts.double()), l.dtype))
+    ids, in_scope = _scoped_ids(l, history, window, scope)
+    counts = torch.zeros_like(l).scatter_add_(1, ids, in_scope.to(l.dtype)).gather(1, ids)
+    logits = l.gather(1, ids).double()
+    return l.scatter(1, ids, _keep_alive(logits, logits - loss(counts.double()), l.dtype))
 
 
-def _kept(before: Tensor, after: Tensor, dtype: torch.dtype) -> Tensor:
-    """A penalty removes nobody: what was alive stays so, however large the penalty."""
+def _keep_alive(logits: Tensor, penalised: Tensor, dtype: torch.dtype) -> Tensor:
+    """A penalty removes no token: live logits stay finite, however large the penalty."""
     limit = torch.finfo(dtype)
-    return torch.where(alive(before), after.clamp(limit.min, limit.max), before).to(dtype)
+    return torch.where(alive(logits), penalised.clamp(limit.min, limit.max), logits).to(dtype)
 
 
 def dry(
@@ -84,77 +88,76 @@ def dry(
     *,
     history: History,
 ) -> Tensor:
-    """Don't Repeat Yourself: a token that would go on with a verbatim repeat of m tokens loses
+    """Don't Repeat Yourself: a token that would extend a verbatim repeat of m tokens loses
     multiplier · base^(m − allowed_length)."""
     if history.ids.shape[1] < 2:
         return l
     longest = repeats(history, window, breakers, l.shape[1])
     excess = ((longest - allowed_length) * base.log()).clamp(max=60).exp()
-    counts = (longest > 0) & (longest >= allowed_length)
-    return torch.where(counts, _kept(l.double(), l.double() - multiplier * excess, l.dtype), l)
+    is_penalised = (longest > 0) & (longest >= allowed_length)
+    return torch.where(is_penalised, _keep_alive(l.double(), l.double() - multiplier * excess, l.dtype), l)
 
 
 def repeats(history: History, window: Tensor, breakers: Tensor, vocab_size: int) -> Tensor:
-    """(B, V): the longest verbatim repeat of the end of the history that each token would extend.
+    """(B, V): the length of the longest verbatim repeat of the history's end that each token would extend.
 
-    For every position j, how many tokens up to j equal those up to the end, is found by bisection over sums of hashes,
-    S_i = Σ x_t b^t mod P: two stretches are equal if their sums are, after moving one onto the other. That is some
-    twenty array operations whatever the text, where a suffix automaton would go token by token.
+    For every position j, the number of tokens up to j that equal those up to the end is found by bisection over
+    polynomial hashes, S_i = Σ x_t b^t mod P: two stretches are equal if their hashes are, after shifting one onto the
+    other. That takes about twenty tensor operations for any text, where a suffix automaton would go token by token.
     """
-    inside = history.inside(window)
-    ids = torch.where(inside, history.ids, -1)
+    in_window = history.in_window(window)
+    ids = torch.where(in_window, history.ids, -1)
     B, T = ids.shape
-    at = torch.arange(T, device=ids.device)[None]
-    end = history.lengths - 1  # (B, 1) the last token
-    first = torch.where(inside, at, T).amin(dim=-1, keepdim=True)  # where the window begins
+    position = torch.arange(T, device=ids.device)[None]
+    end = history.lengths - 1  # (B, 1) position of the last token
+    start = torch.where(in_window, position, T).amin(dim=-1, keepdim=True)  # of the window
     is_breaker = members(ids, breakers, vocab_size)
-    broken = torch.where(is_breaker & inside, at, -1).amax(dim=-1, keepdim=True)  # the last breaker
-    room = torch.minimum(end - broken, end - first + 1)  # tokens after it
-    limit = torch.minimum(room, at - first + 1)
-    sums = _sums(ids)
-    low, high = torch.zeros_like(ids), limit.clamp(min=0)  # the length is in low … high
+    last_breaker = torch.where(is_breaker & in_window, position, -1).amax(dim=-1, keepdim=True)
+    suffix_length = torch.minimum(end - last_breaker, end - start + 1)  # tokens after the last breaker
+    limit = torch.minimum(suffix_length, position - start + 1)
+    hashes = _prefix_hashes(ids)
+    low, high = torch.zeros_like(ids), limit.clamp(min=0)  # bounds of the match length
     for _ in range(T.bit_length()):
         middle = (low + high + 1) // 2
-        same = _equal(sums, at + 1 - middle, end + 1 - middle, middle)
-        low, high = torch.where(same, middle, low), torch.where(same, high, middle - 1)
+        matches = _equal(hashes, position + 1 - middle, end + 1 - middle, middle)
+        low, high = torch.where(matches, middle, low), torch.where(matches, high, middle - 1)
     following = ids.roll(-1, dims=1)
-    counts = (
-        inside & (at < end) & (low >= 1) & ~is_breaker.roll(-1, dims=1) & (following >= 0) & (following < vocab_size)
-    )
+    is_token = (following >= 0) & (following < vocab_size) & ~is_breaker.roll(-1, dims=1)
+    extends = in_window & (position < end) & (low >= 1) & is_token
     longest = torch.zeros(B, vocab_size, dtype=torch.long, device=ids.device)
-    return longest.scatter_reduce_(1, following.clamp(0, vocab_size - 1), torch.where(counts, low, 0), "amax")
+    return longest.scatter_reduce_(1, following.clamp(0, vocab_size - 1), torch.where(extends, low, 0), "amax")
 
 
-P = 2**31 - 1, 2**31 - 19  # two primes whose products fit 64 bits
-BASE = 1_103_515_245, 1_566_083_941
+PRIMES = 2**31 - 1, 2**31 - 19  # their products fit in 64 bits
+HASH_BASES = 1_103_515_245, 1_566_083_941
 
 
-def _sums(ids: Tensor) -> list[Tensor]:
-    """Per prime (B, T + 1): Σ x_t b^t over the first t tokens."""
-    found = []
-    for prime, base in zip(P, BASE, strict=True):
-        symbol = (ids + 2) * 2_654_435_761 % prime  # so that small ids are not small numbers
-        sums = (symbol * _powers(prime, base, ids.shape[1], ids.device) % prime).cumsum(dim=1)
-        found.append(torch.nn.functional.pad(sums, (1, 0)))
-    return found
+def _prefix_hashes(ids: Tensor) -> list[Tensor]:
+    """Per prime (B, T + 1): Σ x_t b^t over the first 0, 1, …, T tokens."""
+    hashes = []
+    for prime, base in zip(PRIMES, HASH_BASES, strict=True):
+        symbols = (ids + 2) * 2_654_435_761 % prime  # spread small ids over the whole range
+        sums = (symbols * _powers(prime, base, ids.shape[1], ids.device) % prime).cumsum(dim=1)
+        hashes.append(torch.nn.functional.pad(sums, (1, 0)))
+    return hashes
 
 
-def _equal(sums: list[Tensor], a: Tensor, b: Tensor, length: Tensor) -> Tensor:
-    """Whether the `length` tokens from a (B, T) on are those from b on; a ≤ b."""
-    same = torch.ones_like(a, dtype=torch.bool)
-    T = sums[0].shape[1] - 1
-    for total, prime, base in zip(sums, P, BASE, strict=True):
-        power = _powers(prime, base, T + 1, total.device)
+def _equal(hashes: list[Tensor], a: Tensor, b: Tensor, length: Tensor) -> Tensor:
+    """Whether the `length` tokens from a (B, T) on equal those from b on; a ≤ b."""
+    is_equal = torch.ones_like(a, dtype=torch.bool)
+    T = hashes[0].shape[1] - 1
+    for prefix, prime, base in zip(hashes, PRIMES, HASH_BASES, strict=True):
+        power = _powers(prime, base, T + 1, prefix.device)
         left, right = (
-            (total.gather(1, (start + length).clamp(0, T)) - total.gather(1, start.clamp(0, T))) % prime
+            (prefix.gather(1, (start + length).clamp(0, T)) - prefix.gather(1, start.clamp(0, T))) % prime
             for start in (a, b.expand_as(a))
         )
-        same &= left * power[(b - a).clamp(0, T)] % prime == right
-    return same
+        is_equal &= left * power[(b - a).clamp(0, T)] % prime == right
+    return is_equal
 
 
 def _powers(prime: int, base: int, n: int, device: torch.device) -> Tensor:
-    """1, b, b², … modulo the prime; as many as the next power of two, so that they are made seldom."""
+    """1, b, b², … modulo the prime; the table has a power-of-two length, so that it is rarely rebuilt."""
     return _power_table(prime, base, 1 << max(10, (n - 1).bit_length()), device)[:n]
 
 

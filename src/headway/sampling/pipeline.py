@@ -1,14 +1,14 @@
-"""A pipeline: stages in the order you say, from the model's logits to a token.
+"""A pipeline: samplers in the order you choose, from the model's logits to a token.
 
     pipe = Pipeline([{"stage": "top_k", "k": 40}, {"stage": "temperature", "temperature": 0.8}])
     pipe = Pipeline(preset="default", top_k=40, temperature=0.8)
 
     rows = pipe.apply(logits, history=[[1, 2, 3], …])          (B, V) → (B, V), removed tokens −inf
-    ids, state = pipe.draw(logits, history=…, state=state)     one token a row
+    ids, state = pipe.draw(logits, history=…, state=state)     one token per row
 
-Two shortcuts make it fast, and neither changes a result. After `top_k` only the k columns that are left are computed
-with, in the order of their ids, so that every stage works on them as on a whole row. And a temperature that stands
-directly before `top_k` scales the k instead of the vocabulary: it changes no order.
+Two shortcuts make it fast without changing any result. After `top_k` the later samplers run on the k remaining columns
+only, sorted by token id, so that ties break as in the full row. And a temperature directly before `top_k` runs after
+it, on k columns instead of the vocabulary: it does not change the ranking.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,18 +22,17 @@ from headway.errors import ConfigError, InputError, suggest
 from headway.sampling.distribution import narrowed, probabilities
 from headway.sampling.drawing import GREEDY_BELOW, as_logit_rows, check_logits, draw
 from headway.sampling.history import History
-from headway.sampling.parameters import flat_name
 from headway.sampling.ranking import ranked
 from headway.sampling.rng import TOKEN, XTC, seeds, uniform
-from headway.sampling.samplers import PRESETS, SAMPLERS, BoundSampler, SamplerContext
-from headway.sampling.settings import FLAT
+from headway.sampling.samplers import SAMPLERS, BoundSampler, SamplerContext
+from headway.sampling.specs import FLAT, PRESETS, SAMPLER_SPECS, SHARED_PARAMETERS
 
-NARROW_FROM = 8  # top_k narrows a row that has this many times k columns
+MIN_NARROWING = 8  # top_k narrows rows that have at least this many times k columns
 
 
 @dataclass(frozen=True)
 class SamplerState:
-    """What a row carries from token to token: its seed, how many tokens it drew, and Mirostat's mu."""
+    """What a row carries from token to token: its seed, the number of tokens drawn, and Mirostat's mu."""
 
     seed: Tensor  # (B,)
     position: Tensor  # (B,)
@@ -48,8 +47,12 @@ class SamplerState:
 
 
 class Pipeline:
-    """Stages applied from left to right. `stages` is a list of {"stage": name, parameter: value, …}; with a `preset`
-    they are put in its order, and settings may be given by their flat names: `top_p=0.9, dry_multiplier=0.8`."""
+    """Samplers applied from left to right.
+
+    `stages` is a list of {"stage": name, parameter: value, …}. Settings also go by their flat names: `top_p=0.9,
+    dry_multiplier=0.8`. A `preset` or an `order` (a list of names) sorts the samplers; `min_keep` applies to every
+    filter that is set.
+    """
 
     def __init__(
         self,
@@ -61,43 +64,43 @@ class Pipeline:
     ):
         if isinstance(stages, Mapping) or not all(isinstance(stage, Mapping) for stage in stages or []):
             raise ConfigError(
-                f'stages {stages!r}: a list of {{"stage": "top_k", "k": 40}}, or settings such as top_k=40'
+                f'stages={stages!r} must be a list such as [{{"stage": "top_k", "k": 40}}]; settings such as top_k=40 '
+                f"also work"
             )
-        given = [dict(stage) for stage in stages or []]
-        for stage in given:
+        configs = [dict(stage) for stage in stages or []]
+        for stage in configs:
             if "stage" not in stage:
-                raise ConfigError(f'a stage without a name: {stage!r}; each is {{"stage": "top_k", "k": 40}}')
-        given += _from_settings(settings)
-        alone = _without_strength(settings)
-        calls = [BoundSampler.of(stage.pop("stage"), stage) for stage in given]
-        names = [call.name for call in calls]
+                raise ConfigError(f'a stage without a name: {stage!r}; write {{"stage": "top_k", "k": 40}}')
+        configs += _stages_from_settings(settings)
+        samplers = [BoundSampler.of(stage.pop("stage"), stage) for stage in configs]
+        names = [sampler.name for sampler in samplers]
         if repeated := [name for name in names if names.count(name) > 1]:
-            raise ConfigError(f"{repeated[0]} appears twice: a stage may appear once")
-        self._take(_sorted(calls, preset, order))
-        self.notes += alone
+            raise ConfigError(f"{repeated[0]} appears twice: use each sampler once")
+        self._set_samplers(_sorted(samplers, preset, order))
+        self.notes += _unused_settings(settings)
 
-    def _take(self, calls: list[BoundSampler]) -> None:
-        _check_order(calls)
-        self.samplers, self.n_rows = calls, _count_rows(calls)
-        self.notes, self.warnings = _notes(calls), _warnings(calls)
-        self._plan = _plan([call for call in calls if not call.is_off])
+    def _set_samplers(self, samplers: list[BoundSampler]) -> None:
+        _check_mirostat_is_last(samplers)
+        self.samplers, self.n_rows = samplers, _count_rows(samplers)
+        self.notes, self.warnings = _notes(samplers), _warnings(samplers)
+        self._schedule = _schedule([sampler for sampler in samplers if not sampler.is_off])
 
     @classmethod
-    def _of(cls, calls: list[BoundSampler]) -> "Pipeline":
-        made = cls()
-        made._take(calls)
-        return made
+    def _from_samplers(cls, samplers: list[BoundSampler]) -> "Pipeline":
+        pipe = cls()
+        pipe._set_samplers(samplers)
+        return pipe
 
     @classmethod
     def for_rows(cls, pipelines: Sequence[Any]) -> "Pipeline | PerRowPipeline":
-        """One pipeline for a batch whose rows have each their own, of different stages even."""
+        """One pipeline for a batch, from one pipeline per row; these may have different samplers and orders."""
         if not pipelines:
-            raise ConfigError("no pipeline: one for each row")
+            raise ConfigError("no pipelines were given: pass one per row")
         pipelines = [pipe if isinstance(pipe, Pipeline) else Pipeline(pipe) for pipe in pipelines]
         for order in (None, *PRESETS.values()):
-            names = [call.name for call in pipelines[0].samplers] if order is None else order
+            names = [sampler.name for sampler in pipelines[0].samplers] if order is None else order
             if all(_is_in_order(pipe, names) for pipe in pipelines):
-                return cls._of(_merged(pipelines, names))
+                return cls._from_samplers(_merged(pipelines, names))
         return PerRowPipeline(pipelines)
 
     def __repr__(self) -> str:
@@ -105,33 +108,34 @@ class Pipeline:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """What the pipeline was made of, defaults filled in."""
-        found = []
-        for call in self.samplers:
-            values = {name: rows if len(rows) > 1 else rows[0] for name, rows in call.values.items()}
-            found.append({"stage": call.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}})
-        return found
+        """The configuration of each sampler, with defaults filled in."""
+        configs = []
+        for sampler in self.samplers:
+            values = {name: rows if len(rows) > 1 else rows[0] for name, rows in sampler.values.items()}
+            values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+            configs.append({"stage": sampler.name, **values})
+        return configs
 
     def only(self, *groups: str) -> "Pipeline":
-        """The same with the stages of some groups alone."""
-        return self._of([call for call in self.samplers if call.sampler.group in groups])
+        """The pipeline restricted to samplers of these groups."""
+        return self._from_samplers([sampler for sampler in self.samplers if sampler.sampler.group in groups])
 
     def greedy(self) -> "Pipeline":
         """Bias, constraints and penalties, then the best token: what a request for temperature 0 means."""
         best = BoundSampler.of("temperature", {"temperature": 0.0})
-        return self._of([*self.only("constraint", "penalty").samplers, best])
+        return self._from_samplers([*self.only("constraint", "penalty").samplers, best])
 
     def select(self, rows: Sequence[int]) -> "Pipeline":
-        """The same for some rows of a batch, in this order."""
-        return self if self.n_rows is None else self._of([call.select(rows) for call in self.samplers])
+        """The pipeline for these rows of the batch, in this order."""
+        return self if self.n_rows is None else self._from_samplers([sampler.select(rows) for sampler in self.samplers])
 
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:
-        """The state of a new batch: row i draws from `seed + i`, or from the i-th of several seeds."""
-        seed_column = seeds(n_rows, seed, device)
-        if len(seed_column) != n_rows:
-            raise InputError(f"{len(seed_column)} seeds for {n_rows} rows: one number, or one per row")
-        position = torch.zeros(n_rows, dtype=torch.long, device=seed_column.device)
-        return SamplerState(seed_column, position, self._first_mu(n_rows, seed_column.device))
+        """The state of a new batch: row i uses `seed + i`, or the i-th of several seeds."""
+        row_seeds = seeds(n_rows, seed, device)
+        if len(row_seeds) != n_rows:
+            raise InputError(f"{len(row_seeds)} seeds for {n_rows} rows: give one number, or one per row")
+        position = torch.zeros(n_rows, dtype=torch.long, device=row_seeds.device)
+        return SamplerState(row_seeds, position, self._initial_mu(n_rows, row_seeds.device))
 
     def apply(
         self,
@@ -143,17 +147,17 @@ class Pipeline:
         mu: Any = None,
         state: SamplerState | None = None,
     ) -> Tensor:
-        """logits (B, V) after all stages: (B, V), removed tokens −inf.
+        """Apply all samplers to logits (B, V): (B, V), removed tokens −inf.
 
-        `history` is a list of ids per row, or (ids, lengths), right-padded; the first `n_prompt` are the prompt's.
-        `uniforms` (one per row, for xtc) and `mu` (for Mirostat) come from `state` where they are not given.
+        `history` is a list of token ids per row, or (ids, lengths) with ids right-padded; the first `n_prompt` are the
+        prompt. `uniforms` (one per row, for xtc) and `mu` (for Mirostat) override those of `state`.
         """
         rows = as_logit_rows(logits)
-        kept, ids = self._run(rows, self._around(rows, history, n_prompt, uniforms, mu, state))
-        kept = narrowed(kept, rows.dtype)
+        filtered, ids = self._run(rows, self._context(rows, history, n_prompt, uniforms, mu, state))
+        filtered = narrowed(filtered, rows.dtype)
         if ids is not None:
-            return _whole(kept, ids, rows.shape[1])
-        return kept.clone() if kept is logits else kept
+            return _expand(filtered, ids, rows.shape[1])
+        return filtered.clone() if filtered is logits else filtered
 
     def draw(
         self,
@@ -165,27 +169,28 @@ class Pipeline:
         mu: Any = None,
         state: SamplerState | None = None,
     ) -> tuple[Tensor, SamplerState]:
-        """One token a row (B,), and the state for the next. Without a state rows get new seeds.
+        """Draw one token per row (B,); returns the state for the next token. Without a state, rows get new seeds.
 
-        On a GPU, where looking for NaN would stall, a row that has no token to choose gets −1.
+        On a GPU, a row with NaN or without any token gets −1: checking for it would force a synchronisation.
         """
         rows = as_logit_rows(logits)
         state = self.start(rows.shape[0], None, rows.device) if state is None else state
-        kept, ids = self._run(rows, self._around(rows, history, n_prompt, uniforms, mu, state))
-        place = draw(kept, uniform(state.seed, state.position, TOKEN))
+        filtered, ids = self._run(rows, self._context(rows, history, n_prompt, uniforms, mu, state))
+        column = draw(filtered, uniform(state.seed, state.position, TOKEN))
         if rows.device.type != "cpu":
-            place = torch.where(kept.amax(dim=-1).isfinite(), place, -1)
-        token = place if ids is None else torch.where(place < 0, -1, ids.gather(1, place.clamp(min=0)[:, None])[:, 0])
-        after = replace(state, position=state.position + 1)
+            column = torch.where(filtered.amax(dim=-1).isfinite(), column, -1)
+        index = column.clamp(min=0)[:, None]
+        token = column if ids is None else torch.where(column < 0, -1, ids.gather(1, index)[:, 0])
+        next_state = replace(state, position=state.position + 1)
         if self._mirostats:
-            p = probabilities(kept).gather(1, place.clamp(min=0)[:, None])
+            p = probabilities(filtered).gather(1, index)
             level = state.mu[:, None] if mu is None else _column(mu, rows)
-            for call in self._mirostats:
-                columns = call.on_device(rows.device)
-                moved = level - columns["eta"] * (-p.log2().double() - columns["tau"])
-                level = moved if call.on is None else torch.where(columns["on"], moved, level)
-            after = replace(after, mu=level[:, 0])
-        return token, after
+            for mirostat in self._mirostats:
+                columns = mirostat.on_device(rows.device)
+                updated = level - columns["eta"] * (-p.log2().double() - columns["tau"])
+                level = updated if mirostat.on is None else torch.where(columns["on"], updated, level)
+            next_state = replace(next_state, mu=level[:, 0])
+        return token, next_state
 
     def explain(
         self,
@@ -194,84 +199,77 @@ class Pipeline:
         history: Any = None,
         n_prompt: Any = None,
         state: SamplerState | None = None,
-        **rest: Any,
+        **overrides: Any,
     ) -> Iterator[tuple[str, Tensor]]:
-        """The rows (B, V) after each stage that is on, in the order given; first ("model", logits)."""
+        """Yield ("model", logits), then (name, rows (B, V)) after each active sampler, in the given order."""
         rows = as_logit_rows(logits)
         check_logits(rows)
-        around = self._around(rows, history, n_prompt, rest.get("uniforms"), rest.get("mu"), state)
+        context = self._context(rows, history, n_prompt, overrides.get("uniforms"), overrides.get("mu"), state)
         yield "model", rows
-        for call in self.samplers:
-            if not call.is_off:
-                rows = call(rows, around)
-                yield call.name, narrowed(rows, logits.dtype) if logits.dtype == torch.float32 else rows
+        for sampler in self.samplers:
+            if not sampler.is_off:
+                rows = sampler(rows, context)
+                yield sampler.name, narrowed(rows, logits.dtype) if logits.dtype == torch.float32 else rows
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self, rows: Tensor, around: SamplerContext) -> tuple[Tensor, Tensor | None]:
-        """The rows after all stages, and the ids of their columns where these are not the whole vocabulary."""
+    def _run(self, rows: Tensor, context: SamplerContext) -> tuple[Tensor, Tensor | None]:
+        """The rows after all samplers, and the token id of each column, or None for the whole vocabulary."""
         ids: Tensor | None = None
-        plan = self._plan
-        if not (plan and plan[0].name == "top_k" and _narrows(plan[0], rows.shape[1])):
-            check_logits(rows)  # otherwise below, on the best: NaN and inf are among them
-        for i, call in enumerate(plan):
-            if ids is not None and call.sampler.by_id:
-                rows, ids = _whole(rows, ids, around.vocab_size), None
-            if ids is None and call.name == "top_k" and _narrows(call, rows.shape[1]):
-                most = max(call.most("k"), call.most("min_keep"))
-                ids = ranked(rows, most).sort(dim=-1).values
+        schedule = self._schedule
+        if not (schedule and schedule[0].name == "top_k" and _narrows(schedule[0], rows.shape[1])):
+            check_logits(rows)  # otherwise the k best are checked below: NaN and +inf rank first
+        for i, sampler in enumerate(schedule):
+            if ids is not None and sampler.sampler.by_id:
+                rows, ids = _expand(rows, ids, context.vocab_size), None
+            if ids is None and sampler.name == "top_k" and _narrows(sampler, rows.shape[1]):
+                n_kept = max(sampler.largest("k"), sampler.largest("min_keep"))
+                ids = ranked(rows, n_kept).sort(dim=-1).values
                 rows = rows.gather(1, ids)
                 if i == 0:
                     check_logits(rows)
-                if len(set(call.values["k"])) == 1 and call.most("min_keep") == 1:
-                    continue  # exactly these
-            rows = call(rows, around, ids)
+                if len(set(sampler.values["k"])) == 1 and sampler.largest("min_keep") == 1:
+                    continue  # the columns are exactly the k best
+            rows = sampler(rows, context, ids)
         return rows, ids
 
-    def _around(
+    def _context(
         self, rows: Tensor, history: Any, n_prompt: Any, uniforms: Any, mu: Any, state: SamplerState | None
     ) -> SamplerContext:
         B = rows.shape[0]
         if self.n_rows not in (None, B):
             raise InputError(f"this pipeline has values for {self.n_rows} rows, the logits have {B}")
         if state is not None and state.seed.shape[0] != B:
-            raise InputError(f"a state of {state.seed.shape[0]} rows for logits of {B}: reorder it with the rows")
-        names = {call.name for call in self._plan}
-        coin = None
-        if "xtc" in names:
-            coin = self._coin(rows, uniforms, state)
+            raise InputError(f"a state of {state.seed.shape[0]} rows for logits of {B}: reorder the state as well")
+        xtc = next((sampler for sampler in self._schedule if sampler.name == "xtc"), None)
         level = None
         if self._mirostats:
-            level = _column(mu, rows) if mu is not None else (
-                state.mu[:, None] if state is not None else self._first_mu(B, rows.device)[:, None]
-            )  # fmt: skip
-        return SamplerContext(History.of(history, n_prompt, B, rows.device), coin, level, rows.shape[1])
-
-    def _coin(self, rows: Tensor, uniforms: Any, state: SamplerState | None) -> Tensor:
-        if uniforms is not None:
-            return _column(uniforms, rows)
-        if state is not None:
-            return uniform(state.seed, state.position, XTC)[:, None]
-        call = next(call for call in self._plan if call.name == "xtc")
-        if set(call.values["probability"]) <= {0.0, 1.0}:
-            return torch.zeros(rows.shape[0], 1, dtype=torch.float64, device=rows.device)
-        raise InputError("xtc tosses a coin for each row: give uniforms=[…], numbers from 0 to below 1, or state=")
+            if mu is not None:
+                level = _column(mu, rows)
+            else:
+                level = (state.mu if state is not None else self._initial_mu(B, rows.device))[:, None]
+        return SamplerContext(
+            History.of(history, n_prompt, B, rows.device),
+            None if xtc is None else _xtc_uniforms(xtc, rows, uniforms, state),
+            level,
+            rows.shape[1],
+        )
 
     @property
     def _mirostats(self) -> list[BoundSampler]:
-        """One at most, but for rows that have different versions."""
-        return [call for call in self._plan if call.sampler.group == "mirostat"]
+        """At most one per row; two if some rows use v1 and others v2."""
+        return [sampler for sampler in self._schedule if sampler.sampler.group == "mirostat"]
 
-    def _first_mu(self, n_rows: int, device: torch.device) -> Tensor:
+    def _initial_mu(self, n_rows: int, device: torch.device) -> Tensor:
         mu = torch.zeros(n_rows, 1, dtype=torch.float64, device=device)
-        for call in self._mirostats:
-            columns = call.on_device(device)
-            mu = 2 * columns["tau"] if call.on is None else torch.where(columns["on"], 2 * columns["tau"], mu)
+        for mirostat in self._mirostats:
+            columns = mirostat.on_device(device)
+            mu = 2 * columns["tau"] if mirostat.on is None else torch.where(columns["on"], 2 * columns["tau"], mu)
         return mu.expand(n_rows, 1)[:, 0].clone()
 
 
 class PerRowPipeline:
-    """Pipelines whose orders contradict each other, a row each: applied row by row."""
+    """One pipeline per row, applied row by row: for batches whose rows use contradictory orders."""
 
     def __init__(self, pipelines: Sequence[Pipeline]):
         self.pipelines = list(pipelines)
@@ -286,177 +284,199 @@ class PerRowPipeline:
         return Pipeline.for_rows([pipe.greedy() for pipe in self.pipelines])
 
     def start(self, n_rows: int, seed: int | Sequence[int] | None = None, device: Any = "cpu") -> SamplerState:
-        column = seeds(n_rows, seed, device)
-        states = [pipe.start(1, [int(s)], device) for pipe, s in zip(self.pipelines, column, strict=True)]
-        return SamplerState(column, torch.cat([s.position for s in states]), torch.cat([s.mu for s in states]))
+        row_seeds = seeds(n_rows, seed, device)
+        states = [pipe.start(1, [int(s)], device) for pipe, s in zip(self.pipelines, row_seeds, strict=True)]
+        return SamplerState(row_seeds, torch.cat([s.position for s in states]), torch.cat([s.mu for s in states]))
 
-    def apply(self, logits: Tensor, **around: Any) -> Tensor:
-        return torch.cat([pipe.apply(row, **rest) for pipe, row, rest in self._each(logits, around)])
+    def apply(self, logits: Tensor, **context: Any) -> Tensor:
+        return torch.cat([pipe.apply(row, **row_context) for pipe, row, row_context in self._rows(logits, context)])
 
-    def draw(self, logits: Tensor, **around: Any) -> tuple[Tensor, SamplerState]:
-        if around.get("state") is None:
-            around["state"] = self.start(logits.shape[0], None, logits.device)
-        drawn = [pipe.draw(row, **rest) for pipe, row, rest in self._each(logits, around)]
-        parts = [torch.cat([getattr(state, name) for _, state in drawn]) for name in ("seed", "position", "mu")]
-        return torch.cat([ids for ids, _ in drawn]), SamplerState(*parts)
+    def draw(self, logits: Tensor, **context: Any) -> tuple[Tensor, SamplerState]:
+        if context.get("state") is None:
+            context["state"] = self.start(logits.shape[0], None, logits.device)
+        draws = [pipe.draw(row, **row_context) for pipe, row, row_context in self._rows(logits, context)]
+        columns = [torch.cat([getattr(state, name) for _, state in draws]) for name in ("seed", "position", "mu")]
+        return torch.cat([ids for ids, _ in draws]), SamplerState(*columns)
 
-    def _each(self, logits: Tensor, around: dict[str, Any]) -> Iterator[tuple[Pipeline, Tensor, dict[str, Any]]]:
+    def _rows(self, logits: Tensor, context: dict[str, Any]) -> Iterator[tuple[Pipeline, Tensor, dict[str, Any]]]:
+        """Each row's pipeline, logits (1, V) and context."""
         if logits.dim() != 2 or logits.shape[0] != self.n_rows:
-            raise InputError(f"{self.n_rows} pipelines for logits of shape {tuple(logits.shape)}: one for each row")
-        history = History.of(around.get("history"), around.get("n_prompt"), self.n_rows, logits.device)
+            raise InputError(
+                f"logits of shape {tuple(logits.shape)} for {self.n_rows} pipelines: give one row for each"
+            )
+        history = History.of(context.get("history"), context.get("n_prompt"), self.n_rows, logits.device)
         for i, pipe in enumerate(self.pipelines):
             row = torch.tensor([i], device=logits.device)
-            rest: dict[str, Any] = {"history": history.reorder(row)}
+            row_context: dict[str, Any] = {"history": history.reorder(row)}
             for name in ("uniforms", "mu"):
-                if around.get(name) is not None:
-                    rest[name] = torch.as_tensor(around[name]).reshape(-1).expand(self.n_rows)[i : i + 1]
-            if around.get("state") is not None:
-                rest["state"] = around["state"].reorder(row)
-            yield pipe, logits[i : i + 1], rest
+                if context.get(name) is not None:
+                    row_context[name] = torch.as_tensor(context[name]).reshape(-1).expand(self.n_rows)[i : i + 1]
+            if context.get("state") is not None:
+                row_context["state"] = context["state"].reorder(row)
+            yield pipe, logits[i : i + 1], row_context
 
 
 def _column(values: Any, rows: Tensor) -> Tensor:
-    """One number, or one per row, as (B, 1)."""
+    """One number, or one per row, as a column (B, 1)."""
     column = torch.as_tensor(values, dtype=torch.float64, device=rows.device).reshape(-1)
     if len(column) not in (1, rows.shape[0]):
-        raise InputError(f"{len(column)} values for {rows.shape[0]} rows: one, or one per row")
+        raise InputError(f"{len(column)} values for {rows.shape[0]} rows: give one, or one per row")
     return column.expand(rows.shape[0])[:, None]
 
 
-def _whole(rows: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
+def _xtc_uniforms(xtc: BoundSampler, rows: Tensor, uniforms: Any, state: SamplerState | None) -> Tensor:
+    if uniforms is not None:
+        return _column(uniforms, rows)
+    if state is not None:
+        return uniform(state.seed, state.position, XTC)[:, None]
+    if set(xtc.values["probability"]) <= {0.0, 1.0}:  # then any number gives the same result
+        return torch.zeros(rows.shape[0], 1, dtype=torch.float64, device=rows.device)
+    raise InputError("xtc acts at random: pass uniforms=[…] (one number in [0, 1) per row) or state=")
+
+
+def _expand(rows: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
+    """Rows over the columns `ids` (B, N) as rows over the vocabulary (B, V); other tokens are removed."""
     return rows.new_full((rows.shape[0], vocab_size), -torch.inf).scatter_(1, ids, rows)
 
 
-def _narrows(call: BoundSampler, n_columns: int) -> bool:
-    return call.on is None and NARROW_FROM * max(call.most("k"), call.most("min_keep")) <= n_columns
+def _narrows(top_k: BoundSampler, n_columns: int) -> bool:
+    n_kept = max(top_k.largest("k"), top_k.largest("min_keep"))
+    return top_k.on is None and MIN_NARROWING * n_kept <= n_columns
 
 
-def _plan(calls: list[BoundSampler]) -> list[BoundSampler]:
-    """The order of computing: temperatures directly before top_k after it."""
-    plan = list(calls)
-    for i in range(len(plan) - 1):
-        first, second = plan[i], plan[i + 1]
-        is_warm = first.name == "temperature" and min(first.values["temperature"]) >= GREEDY_BELOW
-        if is_warm and second.name == "top_k" and second.on is None:
-            plan[i : i + 2] = [second, first]
-    return plan
+def _schedule(samplers: list[BoundSampler]) -> list[BoundSampler]:
+    """The order of computation: a temperature directly before top_k moves behind it."""
+    schedule = list(samplers)
+    for i in range(len(schedule) - 1):
+        first, second = schedule[i], schedule[i + 1]
+        keeps_ranking = first.name == "temperature" and min(first.values["temperature"]) >= GREEDY_BELOW
+        if keeps_ranking and second.name == "top_k" and second.on is None:
+            schedule[i : i + 2] = [second, first]
+    return schedule
 
 
 def _merged(pipelines: Sequence[Pipeline], order: Sequence[str]) -> list[BoundSampler]:
-    """The stages of several pipelines that agree on an order, with a value per row; on for the rows that have them."""
-    calls = []
+    """The samplers of pipelines that agree on an order, with a value per row; off for rows that lack the sampler."""
+    merged = []
     for name in order:
-        found = [next((call for call in pipe.samplers if call.name == name), None) for pipe in pipelines]
-        some = next((call for call in found if call is not None), None)
-        if some is not None:
-            on = [call is not None and not call.is_off for call in found]
-            values = {key: [(call or some).values[key][0] for call in found] for key in some.values}
-            calls.append(BoundSampler(some.sampler, values, None if all(on) else on))
-    return calls
+        per_row = [next((s for s in pipe.samplers if s.name == name), None) for pipe in pipelines]
+        template = next((sampler for sampler in per_row if sampler is not None), None)
+        if template is not None:
+            on = [sampler is not None and not sampler.is_off for sampler in per_row]
+            values = {key: [(sampler or template).values[key][0] for sampler in per_row] for key in template.values}
+            merged.append(BoundSampler(template.sampler, values, None if all(on) else on))
+    return merged
 
 
-def _count_rows(calls: list[BoundSampler]) -> int | None:
-    found = {call.name: call.n_rows for call in calls if call.n_rows is not None}
-    if len(set(found.values())) > 1:
-        said = ", ".join(f"{name} {n}" for name, n in found.items())
-        raise ConfigError(f"stages have values for different numbers of rows: {said}")
-    return next(iter(found.values()), None)
+def _count_rows(samplers: list[BoundSampler]) -> int | None:
+    n_rows = {sampler.name: sampler.n_rows for sampler in samplers if sampler.n_rows is not None}
+    if len(set(n_rows.values())) > 1:
+        counts = ", ".join(f"{name} has {n}" for name, n in n_rows.items())
+        raise ConfigError(f"samplers have values for different numbers of rows: {counts}")
+    return next(iter(n_rows.values()), None)
 
 
-def _check_order(calls: list[BoundSampler]) -> None:
-    """Mirostat is the last filter. (Rows may have different versions of it: then each has one.)"""
-    for i, call in enumerate(calls):
-        if call.sampler.group == "mirostat":
-            for later in calls[i + 1 :]:
-                n = max(len(call.on or [1]), len(later.on or [1]))
-                meet = any(a and b for a, b in zip(call.on or [True] * n, later.on or [True] * n, strict=False))
-                if later.sampler.group in ("filter", "mirostat") and meet:
+def _check_mirostat_is_last(samplers: list[BoundSampler]) -> None:
+    """In every row, no filter follows Mirostat. (Rows may use different versions of it.)"""
+    for i, mirostat in enumerate(samplers):
+        if mirostat.sampler.group == "mirostat":
+            for later in samplers[i + 1 :]:
+                n = max(len(mirostat.on or [1]), len(later.on or [1]))
+                both_on = zip(mirostat.on or [True] * n, later.on or [True] * n, strict=False)
+                if later.sampler.group in ("filter", "mirostat") and any(a and b for a, b in both_on):
                     raise ConfigError(
-                        f"{later.name} stands after {call.name}, which must be the last filter: it measures what was "
-                        f"drawn from what it kept"
+                        f"{later.name} comes after {mirostat.name}, which must be the last filter: it measures the "
+                        f"surprise of the token drawn from the tokens it kept"
                     )
 
 
 def _is_in_order(pipe: Pipeline, order: Sequence[str]) -> bool:
-    names = [call.name for call in pipe.samplers]
+    names = [sampler.name for sampler in pipe.samplers]
     return pipe.n_rows is None and set(names) <= set(order) and names == [name for name in order if name in names]
 
 
-def _sorted(calls: list[BoundSampler], preset: str | None, order: Sequence[str] | None) -> list[BoundSampler]:
+def _sorted(samplers: list[BoundSampler], preset: str | None, order: Sequence[str] | None) -> list[BoundSampler]:
     if order is not None:
         for name in order:
             if name not in SAMPLERS:
-                BoundSampler.of(name, {})  # says so
+                BoundSampler.of(name, {})  # raises, with a suggestion
         if repeated := [name for name in order if list(order).count(name) > 1]:
-            raise ConfigError(f"{repeated[0]} appears twice in the order: a stage may appear once")
-        if missing := [call.name for call in calls if call.name not in order]:
+            raise ConfigError(f"{repeated[0]} appears twice in the order: name each sampler once")
+        if missing := [sampler.name for sampler in samplers if sampler.name not in order]:
             raise ConfigError(f"{missing[0]} is set but not in the order {', '.join(order)}: add it, or leave it unset")
-        return sorted(calls, key=lambda call: list(order).index(call.name))
+        return sorted(samplers, key=lambda sampler: list(order).index(sampler.name))
     if preset is None:
-        return calls
+        return samplers
     if preset not in PRESETS:
-        raise ConfigError(
-            f"no order preset named {preset!r}.{suggest(preset, PRESETS)} There are: {', '.join(PRESETS)}"
-        )
-    return sorted(calls, key=lambda call: PRESETS[preset].index(call.name))
+        raise ConfigError(f"no order preset named {preset!r}.{suggest(preset, PRESETS)} Presets: {', '.join(PRESETS)}")
+    return sorted(samplers, key=lambda sampler: PRESETS[preset].index(sampler.name))
 
 
-def _from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Flat settings as stages; a stage whose settings are all None is left out."""
+def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Group flat settings into stages; a sampler whose settings are all None is left out."""
     stages: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        if name in SAMPLERS and isinstance(value, Mapping) and set(value) & set(SAMPLERS[name].parameters):
+        if name in SAMPLER_SPECS and isinstance(value, Mapping) and set(value) & set(SAMPLER_SPECS[name].parameters):
             stages.setdefault(name, {"stage": name}).update(value)
-            continue
-        if name not in FLAT:
-            several = [flat for flat, (stage, _) in FLAT.items() if stage == name]
-            near = f" Its settings are {', '.join(several)}." if several else suggest(name, FLAT)
-            raise ConfigError(f"no setting named {name!r}.{near} `headway generate --list-samplers` shows them all")
-        if value is not None:
-            stage, parameter = FLAT[name]
-            stages.setdefault(stage, {"stage": stage})[parameter] = value
+        elif name in FLAT:
+            if value is not None:
+                sampler, parameter = FLAT[name]
+                stages.setdefault(sampler, {"stage": sampler})[parameter] = value
+        elif name not in SHARED_PARAMETERS:
+            its_settings = [flat for flat, (sampler, _) in FLAT.items() if sampler == name]
+            hint = f" Its settings are {', '.join(its_settings)}." if its_settings else suggest(name, FLAT)
+            raise ConfigError(f"no setting named {name!r}.{hint} `headway generate --list-samplers` shows them all")
+    for name, shared in SHARED_PARAMETERS.items():
+        if settings.get(name) is not None:
+            value = shared.check(name, settings[name])
+            for sampler, stage in stages.items():
+                if name in SAMPLER_SPECS[sampler].parameters:
+                    stage.setdefault(name, value)
     return list(stages.values())
 
 
-def _without_strength(settings: Mapping[str, Any]) -> list[str]:
-    """Settings of a stage that nothing turns on."""
-    given = [name for name, value in settings.items() if value is not None]
-    found = []
-    for name in given:
-        stage, parameter = FLAT.get(name, (name, ""))
-        strengths = [p for p, kind in SAMPLERS[stage].parameters.items() if kind.default is None]
-        flat = [flat_name(stage, p) for p in strengths]
-        if parameter not in strengths and name in FLAT and flat and not set(flat) & set(given):
-            found.append(f"{name} is set, but {flat[0]} is not, which turns {stage} on")
-    return found
+def _unused_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Notes on settings of a sampler that no setting turns on."""
+    set_names = [name for name, value in settings.items() if value is not None]
+    notes = []
+    for name in set_names:
+        if name in FLAT:
+            sampler, parameter = FLAT[name]
+            spec = SAMPLER_SPECS[sampler]
+            switches = [spec.flat_name(switch) for switch in spec.switches]
+            if parameter not in spec.switches and switches and not set(switches) & set(set_names):
+                notes.append(f"{name} is set, but {switches[0]}, which turns {sampler} on, is not")
+    return notes
 
 
-def _notes(calls: list[BoundSampler]) -> list[str]:
+def _notes(samplers: list[BoundSampler]) -> list[str]:
     """Settings without effect."""
-    on = {call.name: call for call in calls if not call.is_off}
-    filters = [name for name, call in on.items() if call.sampler.group == "filter"]
+    on = {sampler.name: sampler for sampler in samplers if not sampler.is_off}
+    filters = [name for name, sampler in on.items() if sampler.sampler.group == "filter"]
     if "temperature" in on and max(on["temperature"].values["temperature"]) < GREEDY_BELOW and filters:
-        return [f"temperature below {GREEDY_BELOW:g} keeps one token, the best that {', '.join(filters)} left"]
+        return [f"a temperature below {GREEDY_BELOW:g} keeps only the best token that {', '.join(filters)} left"]
     return []
 
 
-def _warnings(calls: list[BoundSampler]) -> list[str]:
+def _warnings(samplers: list[BoundSampler]) -> list[str]:
     """Settings that work against each other."""
-    on = {call.name: call for call in calls if not call.is_off}
-    place = {name: i for i, name in enumerate(on)}
-    found = []
-    filters = [name for name, call in on.items() if call.sampler.group == "filter"]
+    on = {sampler.name: sampler for sampler in samplers if not sampler.is_off}
+    index = {name: i for i, name in enumerate(on)}
+    warnings = []
+    filters = [name for name, sampler in on.items() if sampler.sampler.group == "filter"]
     if "temperature" in on and "dynamic_temperature" in on:
-        found.append("temperature and dynamic_temperature are both on: logits are scaled twice")
-    steering = [name for name in ("mirostat_v1", "mirostat_v2") if name in on]
-    if steering and filters:
-        found.append(f"{steering[0]} steers what {', '.join(filters)} caps without its knowing: leave one of them out")
-    if "xtc" in on and (later := [name for name in ("min_p", "top_p") if place.get(name, -1) > place["xtc"]]):
-        found.append(f"xtc stands before {' and '.join(later)}: with the top choices gone, the tail enters")
+        warnings.append("temperature and dynamic_temperature are both on: logits are scaled twice")
+    mirostats = [name for name in ("mirostat_v1", "mirostat_v2") if name in on]
+    if mirostats and filters:
+        warnings.append(f"{mirostats[0]} works against {', '.join(filters)}, a cap it cannot see: use one of them")
+    if "xtc" in on and (later := [name for name in ("min_p", "top_p") if index.get(name, -1) > index["xtc"]]):
+        warnings.append(f"xtc comes before {' and '.join(later)}: without the top choices, the tail passes the filter")
     if "repetition_penalty" in on:
-        most = max(on["repetition_penalty"].values["penalty"])
-        if most > 1.2:
-            found.append(f"repetition_penalty {most:g} is above 1.2: it punishes function words, digits and brackets")
+        penalty = max(on["repetition_penalty"].values["penalty"])
+        if penalty > 1.2:
+            warnings.append(
+                f"repetition_penalty {penalty:g} is above 1.2: it penalises function words, digits, brackets"
+            )
         if "dry" in on:
-            found.append("repetition_penalty with dry: one of them is enough, both punish function words")
-    return found
+            warnings.append("repetition_penalty and dry are both on: one is enough, both penalise function words")
+    return warnings
