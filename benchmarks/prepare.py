@@ -1,9 +1,9 @@
-"""Preparing a gigabyte: memory, speed, and what ten SIGKILLs at random moments leave behind.
+"""Tokenizing a gigabyte into shards: speed, peak memory, and recovery from SIGKILLs at random moments.
 
     python benchmarks/prepare.py --gigabytes 1 --kills 10
 
-Generates text (JSON lines, or one text file with --format text), prepares it once undisturbed while the resident memory
-of the process is watched, then again while it is killed over and over, and compares every shard.
+Generates text (JSON lines, or one text file with --format text), prepares it once uninterrupted while sampling the
+resident memory of the process, then again while killing it repeatedly, and compares every shard.
 """
 
 import argparse
@@ -28,19 +28,19 @@ other into has more her two like him see time could no make than first been its 
 
 def generate(file: Path, n_bytes: float, is_text: bool) -> None:
     rng, words = random.Random(1), WORDS.split()
-    size = 0
-    with open(file, "w", encoding="utf-8") as opened:
-        while size < n_bytes:
-            chosen = rng.choices(words, k=rng.randint(40, 400))
-            chosen[rng.randrange(len(chosen))] = str(rng.randrange(10**9))
-            text = " ".join(chosen).capitalize() + "."
+    n_written = 0
+    with open(file, "w", encoding="utf-8") as stream:
+        while n_written < n_bytes:
+            sentence = rng.choices(words, k=rng.randint(40, 400))
+            sentence[rng.randrange(len(sentence))] = str(rng.randrange(10**9))
+            text = " ".join(sentence).capitalize() + "."
             line = f"{text}\n" if is_text else json.dumps({"text": text}) + "\n"
-            opened.write(line)
-            size += len(line)
+            stream.write(line)
+            n_written += len(line)
 
 
-def memory(pid: int) -> float:
-    """The most resident memory so far, in MB."""
+def peak_memory(pid: int) -> float:
+    """Peak resident memory so far, in MB."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--format", choices=["jsonl", "text"], default="jsonl")
-    parser.add_argument("--tokenizer", help="a folder or file; by default BPE of 8,000 tokens, trained on pydocs")
+    parser.add_argument("--tokenizer", help="a folder or file; default: BPE of 8,000 tokens, trained on pydocs")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     rng = random.Random(options.seed)
@@ -73,33 +73,36 @@ def main() -> None:
             subprocess.run(train, check=True, capture_output=True)
 
         def command(cache: str) -> list[str]:
-            where = ["--tokenizer", tokenizer, "--prepare", "--cache", str(folder / cache), "--json"]
-            return [*headway, "data", str(file), *where]
+            arguments = ["--tokenizer", tokenizer, "--prepare", "--cache", str(folder / cache), "--json"]
+            return [*headway, "data", str(file), *arguments]
 
         started, peak = time.monotonic(), 0.0
-        process = subprocess.Popen(command("whole"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            command("uninterrupted"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         while process.poll() is None:
-            peak = max(peak, memory(process.pid))
+            peak = max(peak, peak_memory(process.pid))
             time.sleep(0.1)
         seconds = time.monotonic() - started
-        whole = json.loads(process.stdout.read())
-        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        size = file.stat().st_size / 1e6
-        print(f"{size:,.0f} MB of {options.format}, {os.cpu_count()} cores, seed {options.seed}")
-        print(f"undisturbed: {seconds:.1f} s, {size / seconds:.1f} MB/s, {sum(whole['tokens'].values()):,} tokens")
-        print(f"peak resident memory: {max(peak, children):.0f} MB")
+        uninterrupted = json.loads(process.stdout.read())
+        children_peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        size_mb = file.stat().st_size / 1e6
+        n_tokens = sum(uninterrupted["tokens"].values())
+        print(f"{size_mb:,.0f} MB of {options.format}, {os.cpu_count()} cores, seed {options.seed}")
+        print(f"uninterrupted: {seconds:.1f} s, {size_mb / seconds:.1f} MB/s, {n_tokens:,} tokens")
+        print(f"peak resident memory: {max(peak, children_peak):.0f} MB")
 
         for i in range(options.kills):
             process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(rng.uniform(0.02, 0.3) * seconds)
             process.send_signal(signal.SIGKILL)
             process.wait()
-            shards = len(list((folder / "killed").rglob("*.safetensors")))
-            print(f"kill {i + 1}: {shards} shards so far")
-        done = subprocess.run(command("killed"), check=True, capture_output=True, text=True)
-        same = digests(Path(json.loads(done.stdout)["path"])) == digests(Path(whole["path"]))
-        print(f"after {options.kills} kills: shards {'identical' if same else 'DIFFERENT'}")
-        sys.exit(not same)
+            n_shards = len(list((folder / "killed").rglob("*.safetensors")))
+            print(f"kill {i + 1}: {n_shards} shards so far")
+        process = subprocess.run(command("killed"), check=True, capture_output=True, text=True)
+        is_same = digests(Path(json.loads(process.stdout)["path"])) == digests(Path(uninterrupted["path"]))
+        print(f"after {options.kills} kills: shards {'identical' if is_same else 'DIFFERENT'}")
+        sys.exit(not is_same)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`hub:owner/name` against a repository of our own, served on this machine by a few lines that speak the hub's HTTP."""
+"""`hub:owner/name` sources, against a local server that speaks the hub's HTTP API."""
 
 import hashlib
 import json
@@ -21,8 +21,8 @@ FILES = {
 }
 
 
-class Hub(BaseHTTPRequestHandler):
-    asked: list[str] = []  # noqa: RUF012
+class HubServer(BaseHTTPRequestHandler):
+    requests: list[str] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
         self.answer(with_body=True)
@@ -32,7 +32,7 @@ class Hub(BaseHTTPRequestHandler):
 
     def answer(self, with_body: bool) -> None:
         path = self.path.split("?")[0]
-        self.asked.append(path)
+        self.requests.append(path)
         if path.startswith("/api/datasets/owner/cats/revision/"):
             body = json.dumps(
                 {"id": "owner/cats", "sha": COMMIT, "siblings": [{"rfilename": name} for name in FILES], "tags": []}
@@ -53,10 +53,10 @@ class Hub(BaseHTTPRequestHandler):
         else:
             self.reply(404, b"{}", with_body, {"X-Error-Code": "RepoNotFound"})
 
-    def reply(self, code: int, body: bytes, with_body: bool, more: dict[str, str] | None = None) -> None:
+    def reply(self, code: int, body: bytes, with_body: bool, extra_headers: dict[str, str] | None = None) -> None:
         self.send_response(code)
         headers = {"Content-Length": str(len(body)), "ETag": f'"{hashlib.sha1(body).hexdigest()}"'}
-        for name, value in {**headers, "X-Repo-Commit": COMMIT, **(more or {})}.items():
+        for name, value in {**headers, "X-Repo-Commit": COMMIT, **(extra_headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
         if with_body:
@@ -68,57 +68,57 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path):
-    """An environment in which the hub is this one."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    """Environment variables that point huggingface_hub at the local server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HubServer)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    Hub.asked.clear()
-    place = f"http://127.0.0.1:{server.server_port}"
-    own = {"HF_ENDPOINT": place, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    yield {**{k: v for k, v in os.environ.items() if "proxy" not in k.lower()}, **own}
+    HubServer.requests.clear()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    yield {**{k: v for k, v in os.environ.items() if "proxy" not in k.lower()}, **settings}
     server.shutdown()
     server.server_close()
     thread.join()
 
 
-def look(source: str, env: dict[str, str]) -> subprocess.CompletedProcess:
+def run_data(source: str, env: dict[str, str]) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "headway", "data", source, "--json"]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_a_dataset_is_fetched_and_read_like_any_folder(hub):
-    done = look("hub:owner/cats", hub)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["records"] == 3
-    assert found["samples"] == ["three cats", "one cat", "two cats"]
-    assert not any("README" in path for path in Hub.asked)  # only what is data is fetched
+def test_a_dataset_is_downloaded_and_read_like_a_folder(hub):
+    process = run_data("hub:owner/cats", hub)
+    assert process.returncode == 0, process.stderr
+    summary = json.loads(process.stdout)
+    assert summary["records"] == 3
+    assert summary["samples"] == ["three cats", "one cat", "two cats"]
+    assert not any("README" in path for path in HubServer.requests)  # only data files are downloaded
 
 
-def test_some_files_of_it_and_again_without_the_network(hub):
-    done = look("hub:owner/cats@main:data/train.jsonl", hub)
-    assert json.loads(done.stdout)["records"] == 2, done.stderr
-    offline = look("hub:owner/cats@main:data/train.jsonl", {**hub, "HF_HUB_OFFLINE": "1"})
+def test_selected_files_are_cached_for_offline_use(hub):
+    process = run_data("hub:owner/cats@main:data/train.jsonl", hub)
+    assert json.loads(process.stdout)["records"] == 2, process.stderr
+    offline = run_data("hub:owner/cats@main:data/train.jsonl", {**hub, "HF_HUB_OFFLINE": "1"})
     assert json.loads(offline.stdout)["records"] == 2, offline.stderr
 
 
-def test_what_is_not_there_is_named(hub):
-    done = look("hub:owner/dogs", hub)
-    assert done.returncode == 1
-    assert "the hub has no dataset 'owner/dogs'" in done.stderr
-    assert "Traceback" not in done.stderr
-    unreachable = look("hub:owner/cats", {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"})
+def test_missing_datasets_and_servers_are_named(hub):
+    process = run_data("hub:owner/dogs", hub)
+    assert process.returncode == 1
+    assert "the hub has no dataset 'owner/dogs'" in process.stderr
+    assert "Traceback" not in process.stderr
+    unreachable = run_data("hub:owner/cats", {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"})
     assert unreachable.returncode == 1
-    assert "could not be fetched" in unreachable.stderr
+    assert "could not be downloaded" in unreachable.stderr
     assert "Traceback" not in unreachable.stderr
 
 
-def test_names_that_are_no_dataset_are_named():
+def test_malformed_names_are_refused():
     with pytest.raises(DataError, match="not of the form hub:owner/name"):
         fetch("hub:cats")
 
 
-def test_without_the_library_the_way_out_is_named(monkeypatch):
+def test_a_missing_huggingface_hub_is_named_with_the_way_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(DataError, match=r"pip install 'headway\[hub\]'"):
         fetch("hub:owner/cats")

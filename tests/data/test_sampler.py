@@ -1,4 +1,4 @@
-"""Order: a permutation, asked for anywhere, shared by any number of ranks."""
+"""Batch samplers: every epoch is a permutation, available at any position, for any number of ranks."""
 
 import numpy as np
 import pytest
@@ -16,22 +16,22 @@ def test_every_epoch_is_a_permutation(n, seed, epoch):
 
 
 @given(st.integers(2, 2000), st.integers(0, 99))
-def test_any_place_can_be_asked_for_alone(n, seed):
-    whole = permute(np.arange(n), n, seed)
-    place = seed % n
-    assert permute(np.array([place]), n, seed)[0] == whole[place]
+def test_a_permutation_can_be_evaluated_at_one_position(n, seed):
+    values = permute(np.arange(n), n, seed)
+    position = seed % n
+    assert permute(np.array([position]), n, seed)[0] == values[position]
 
 
-def test_billions_of_examples_need_no_list():
+def test_billions_of_examples_need_no_index_list():
     n = 10**12 + 7
-    found = permute(np.arange(1000, dtype=np.int64), n, 1)
-    assert len(set(found.tolist())) == 1000
-    assert found.min() >= 0
-    assert found.max() < n
+    values = permute(np.arange(1000, dtype=np.int64), n, 1)
+    assert len(set(values.tolist())) == 1000
+    assert values.min() >= 0
+    assert values.max() < n
 
 
-def test_the_order_looks_random():
-    """Where 0 … 999 go, over many seeds: every place about equally often, neighbours unrelated."""
+def test_permutations_look_random():
+    """Over many seeds, values are uniform at every position and neighbours are uncorrelated."""
     n = 1000
     rows = np.stack([permute(np.arange(n), n, "seed", seed) for seed in range(400)])
     assert abs(rows[:, 0].mean() - 499.5) < 5 * 289 / 20
@@ -45,15 +45,15 @@ def test_the_order_looks_random():
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.sampled_from([1, 2, 3, 4]), st.booleans(), st.integers(0, 9))
-def test_ranks_cover_each_example_once_an_epoch(n, batch_size, world, shuffle, epoch):
-    order = BatchSampler(n, batch_size, seed=7, shuffle=shuffle)
-    seen = []
-    for step in range(order.steps()):
-        whole = order.indices(epoch, step)
-        shares = [order.indices(epoch, step, rank, world) for rank in range(world)]
-        assert sorted(np.concatenate(shares).tolist()) == sorted(whole.tolist())  # the batch is that of one rank
-        seen += whole.tolist()
-    assert sorted(seen) == list(range(n))
+def test_ranks_cover_each_example_once_per_epoch(n, batch_size, world_size, shuffle, epoch):
+    sampler = BatchSampler(n, batch_size, seed=7, shuffle=shuffle)
+    indices = []
+    for step in range(sampler.steps()):
+        global_batch = sampler.indices(epoch, step)
+        per_rank = [sampler.indices(epoch, step, rank, world_size) for rank in range(world_size)]
+        assert sorted(np.concatenate(per_rank).tolist()) == sorted(global_batch.tolist())
+        indices += global_batch.tolist()
+    assert sorted(indices) == list(range(n))
 
 
 @given(
@@ -62,37 +62,41 @@ def test_ranks_cover_each_example_once_an_epoch(n, batch_size, world, shuffle, e
     st.integers(0, 3),
 )
 @settings(max_examples=60)
-def test_length_batches_keep_the_budget_and_cover_everything(lengths, budget, epoch):
+def test_token_budget_batches_stay_within_budget_and_cover_everything(lengths, budget, epoch):
     lengths = np.array(lengths)
-    order = TokenBudgetBatchSampler(lengths, budget, seed=3)
-    seen = []
-    for step in range(order.steps(epoch)):
-        batch = order.indices(epoch, step)
+    sampler = TokenBudgetBatchSampler(lengths, budget, seed=3)
+    indices = []
+    for step in range(sampler.steps(epoch)):
+        batch = sampler.indices(epoch, step)
         assert len(batch) * lengths[batch].max(axis=0).sum() <= budget
-        split = np.concatenate([order.indices(epoch, step, rank, 2) for rank in range(2)])
-        assert sorted(split.tolist()) == sorted(batch.tolist())
-        seen += batch.tolist()
-    assert sorted(seen) == list(range(len(lengths)))
+        per_rank = np.concatenate([sampler.indices(epoch, step, rank, 2) for rank in range(2)])
+        assert sorted(per_rank.tolist()) == sorted(batch.tolist())
+        indices += batch.tolist()
+    assert sorted(indices) == list(range(len(lengths)))
     again = TokenBudgetBatchSampler(lengths, budget, seed=3)
-    assert (
-        again.indices(epoch, order.steps(epoch) - 1).tolist() == order.indices(epoch, order.steps(epoch) - 1).tolist()
-    )
+    last = sampler.steps(epoch) - 1
+    assert again.indices(epoch, last).tolist() == sampler.indices(epoch, last).tolist()
 
 
-def test_length_batches_waste_little():
+def test_token_budget_batches_have_little_padding():
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 50, (5000, 2))
-    order = TokenBudgetBatchSampler(lengths, 2000, seed=1)
-    padded = sum(len(b) * lengths[b].max(axis=0).sum() for b in order.plan(0))
-    assert lengths.sum() / padded > 0.75  # 0.55 for random batches of this size
-    assert [b.tolist() for b in order.plan(0)[:3]] != [b.tolist() for b in order.plan(1)[:3]]
+    sampler = TokenBudgetBatchSampler(lengths, 2000, seed=1)
+    n_padded = sum(len(batch) * lengths[batch].max(axis=0).sum() for batch in sampler.plan(0))
+    assert lengths.sum() / n_padded > 0.75  # 0.55 for random batches of this size
+    assert [batch.tolist() for batch in sampler.plan(0)[:3]] != [batch.tolist() for batch in sampler.plan(1)[:3]]
 
 
-def test_places_outside_are_named():
-    order = BatchSampler(10, 4)
+def test_drop_last_leaves_out_the_smaller_batch_unless_it_is_the_only_one():
+    assert BatchSampler(10, 4, drop_last=True).steps() == 2
+    assert BatchSampler(3, 4, drop_last=True).steps() == 1
+
+
+def test_steps_and_ranks_out_of_range_are_refused():
+    sampler = BatchSampler(10, 4)
     with pytest.raises(InputError, match="no batch at epoch 0, step 3: an epoch has steps 0 to 2"):
-        order.indices(0, 3)
-    with pytest.raises(InputError, match="rank 2 is outside a world of 2"):
-        order.indices(0, 0, 2, 2)
+        sampler.indices(0, 3)
+    with pytest.raises(InputError, match="rank=2 is not in 0 … 1"):
+        sampler.indices(0, 0, 2, 2)
     with pytest.raises(ConfigError, match="tokens_per_batch=10 is less than the 12 tokens"):
         TokenBudgetBatchSampler(np.array([[6, 6]]), 10)

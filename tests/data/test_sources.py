@@ -1,4 +1,4 @@
-"""Where data comes from: every kind of source, read as it is; and every way it can be wrong, said plainly."""
+"""Data sources: every format and kind of path, and an error message for every way they can be wrong."""
 
 import gzip
 import json
@@ -6,8 +6,9 @@ import json
 import pytest
 
 from headway.data import CORPORA, TASKS, load_documents, locate, open_source
-from headway.data.readers import BLOCK, LARGE, check_tags
+from headway.data.readers import check_tags
 from headway.data.records import Answer, Labelled, Pair, Question, Tagged
+from headway.data.text_files import DOCUMENT_BYTES, SPLIT_ABOVE_BYTES
 from headway.errors import ConfigError, DataError
 
 
@@ -18,7 +19,7 @@ def test_pydocs_is_half_a_megabyte_of_english():
     assert "statement" in "".join(documents)
 
 
-def test_stdlib_is_some_ten_megabytes_of_python():
+def test_stdlib_is_about_ten_megabytes_of_python():
     documents = load_documents("stdlib")
     assert 5e6 < sum(map(len, documents)) < 30e6
     assert any("class OrderedDict" in d for d in documents)
@@ -33,12 +34,12 @@ def test_tasks_are_sources_of_pairs():
         assert f"{first.source}\t{first.target}\n" in load_documents(name)[0]
 
 
-def test_files_folders_and_globs(tmp_path, monkeypatch):
+def test_paths_are_files_folders_or_globs(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_bytes("one\r\ntwo é".encode())
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "b.txt").write_text("three")
     (tmp_path / "c.md").write_text("four")
-    assert load_documents(str(tmp_path / "a.txt")) == ["one\r\ntwo é"]  # line ends as they are
+    assert load_documents(str(tmp_path / "a.txt")) == ["one\r\ntwo é"]  # line endings unchanged
     assert load_documents(str(tmp_path)) == ["one\r\ntwo é", "three"]
     assert load_documents(str(tmp_path / "*.md")) == ["four"]
     assert load_documents("c.md", root=str(tmp_path)) == ["four"]
@@ -46,37 +47,37 @@ def test_files_folders_and_globs(tmp_path, monkeypatch):
     assert load_documents("c.md") == ["four"]
 
 
-def test_gzip_is_read_through(tmp_path):
+def test_gzip_files_are_decompressed(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("café".encode()))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
     assert load_documents(str(tmp_path / "a.txt.gz")) == ["café"]
     assert load_documents(str(tmp_path / "b.jsonl.gz")) == ["x"]
-    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"text" * 100)[:-9])
-    with pytest.raises(DataError, match=r"cut\.txt\.gz is damaged"):
-        load_documents(str(tmp_path / "cut.txt.gz"))
+    (tmp_path / "truncated.txt.gz").write_bytes(gzip.compress(b"text" * 100)[:-9])
+    with pytest.raises(DataError, match=r"truncated\.txt\.gz is damaged"):
+        load_documents(str(tmp_path / "truncated.txt.gz"))
 
 
-def test_a_large_file_is_several_documents_that_join_to_it(tmp_path):
-    text = "".join(f"line {i} é\n" for i in range(LARGE // 8))
+def test_a_large_file_becomes_several_documents(tmp_path):
+    text = "".join(f"line {i} é\n" for i in range(SPLIT_ABOVE_BYTES // 8))
     (tmp_path / "large.txt").write_text(text, encoding="utf-8")
     documents = list(open_source(str(tmp_path / "large.txt")).documents())
     assert "".join(documents) == text
     assert len(documents) > 5
-    assert all(d.endswith("\n") and len(d.encode()) <= BLOCK for d in documents)
-    (tmp_path / "one_line.txt").write_text("é" * LARGE, encoding="utf-8")  # no line end: cut between characters
-    assert "".join(open_source(str(tmp_path / "one_line.txt")).documents()) == "é" * LARGE
+    assert all(d.endswith("\n") and len(d.encode()) <= DOCUMENT_BYTES for d in documents)
+    (tmp_path / "one_line.txt").write_text("é" * SPLIT_ABOVE_BYTES, encoding="utf-8")  # cut between characters
+    assert "".join(open_source(str(tmp_path / "one_line.txt")).documents()) == "é" * SPLIT_ABOVE_BYTES
 
 
-def test_documents_between_separators(tmp_path):
+def test_a_separator_splits_a_file_into_documents(tmp_path):
     (tmp_path / "s.txt").write_text("one<|endoftext|>\ntwo\n<|endoftext|>three<|endoftext|>\n")
     documents = list(open_source(str(tmp_path / "s.txt"), separator="<|endoftext|>").documents())
     assert documents == ["one", "\ntwo\n", "three"]
-    many = "\n\n".join(f"paragraph {i} " * 50 for i in range(3000))  # more than one reading of the file
-    (tmp_path / "p.txt").write_text(many)
-    assert list(open_source(str(tmp_path / "p.txt"), separator="\n\n").documents()) == many.split("\n\n")
+    text = "\n\n".join(f"paragraph {i} " * 50 for i in range(3000))  # more than one read of the file
+    (tmp_path / "p.txt").write_text(text)
+    assert list(open_source(str(tmp_path / "p.txt"), separator="\n\n").documents()) == text.split("\n\n")
 
 
-def test_tables_of_every_format_say_the_same(tmp_path):
+def test_all_table_formats_give_the_same_records(tmp_path):
     rows = [("Good, very.", "1"), ('He said "no"', "0"), ("ünï", "1")]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": t, "label": int(n)}) for t, n in rows))
     (tmp_path / "a.tsv").write_text("text\tlabel\n" + "\n".join(f"{t}\t{n}" for t, n in rows) + "\n")
@@ -94,7 +95,7 @@ def test_tables_of_every_format_say_the_same(tmp_path):
         assert list(open_source(str(tmp_path / name)).documents()) == [t for t, _ in rows]
 
 
-def test_columns_by_number_are_those_of_a_table_without_a_header(tmp_path):
+def test_column_numbers_mean_a_table_without_header(tmp_path):
     (tmp_path / "p.tsv").write_text("Hi.\tHallo!\nRun!\tLauf!\n")
     source = open_source(str(tmp_path / "p.tsv"), pairs="2,1")
     assert list(source.records()) == [Pair("Hallo!", "Hi."), Pair("Lauf!", "Run!")]
@@ -102,13 +103,12 @@ def test_columns_by_number_are_those_of_a_table_without_a_header(tmp_path):
     assert list(source.documents()) == ["Hallo!\tHi.\nLauf!\tRun!\n"]
 
 
-def test_a_csv_cell_may_hold_a_line_end(tmp_path):
+def test_a_csv_cell_may_contain_a_newline(tmp_path):
     (tmp_path / "a.csv").write_text('text\n"one\ntwo"\nthree\n')
     assert load_documents(str(tmp_path / "a.csv")) == ["one\ntwo", "three"]
 
 
-def test_files_as_spreadsheets_write_them(tmp_path):
-    """A byte-order mark is no text; columns may be separated by semicolons."""
+def test_spreadsheet_csv_with_a_byte_order_mark_and_semicolons(tmp_path):
     (tmp_path / "a.csv").write_bytes("\ufefftext;stars\r\nsehr gut, wirklich;5\r\n".encode())
     assert list(open_source(str(tmp_path / "a.csv"), label="stars").records()) == [Labelled("sehr gut, wirklich", "5")]
     (tmp_path / "a.txt").write_bytes("\ufeffone".encode())
@@ -118,7 +118,7 @@ def test_files_as_spreadsheets_write_them(tmp_path):
         load_documents(str(tmp_path / "b.txt"))
 
 
-def test_semicolons_in_a_text_are_not_columns(tmp_path):
+def test_semicolons_in_text_do_not_separate_columns(tmp_path):
     (tmp_path / "a.csv").write_text("I came; I saw\nHe left; she stayed\nplain\n")
     assert list(open_source(str(tmp_path / "a.csv"), text="1").records()) == [
         "I came; I saw",
@@ -131,12 +131,12 @@ def test_semicolons_in_a_text_are_not_columns(tmp_path):
     ]
 
 
-def test_words_may_hold_other_spaces(tmp_path):
+def test_tagged_words_may_contain_a_no_break_space(tmp_path):
     (tmp_path / "a.conll").write_text("10\u00a0000 O\n")
     assert next(open_source(str(tmp_path / "a.conll")).records()).words == ("10\u00a0000",)
 
 
-def test_gzip_in_capitals_and_in_pairs(tmp_path):
+def test_gzip_in_upper_case_and_in_parallel_files(tmp_path):
     (tmp_path / "A.TXT.GZ").write_bytes(gzip.compress(b"text"))
     assert load_documents(str(tmp_path / "A.TXT.GZ")) == ["text"]
     (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"one\ntwo\n" * 99)[:-12])
@@ -145,24 +145,24 @@ def test_gzip_in_capitals_and_in_pairs(tmp_path):
         list(open_source(str(tmp_path / "a.{en,de}.gz")).records())
 
 
-def test_hidden_files_are_not_data(tmp_path):
+def test_hidden_files_are_skipped(tmp_path):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "x.txt").write_text("hidden")
-    (tmp_path / "a.txt").write_text("seen")
-    assert load_documents(str(tmp_path)) == ["seen"]
+    (tmp_path / "a.txt").write_text("visible")
+    assert load_documents(str(tmp_path)) == ["visible"]
 
 
-def test_parallel_files_by_braces_or_by_two_names(tmp_path):
+def test_parallel_files_by_braces_or_target_path(tmp_path):
     (tmp_path / "t.en").write_text("one\ntwo\n\n")
     (tmp_path / "t.de").write_text("eins\nzwei\n\n")
     pairs = [Pair("one", "eins"), Pair("two", "zwei")]
     source = open_source(str(tmp_path / "t.{en,de}"))
     assert list(source.records()) == pairs
-    assert source.skipped == 1  # the empty one
+    assert source.skipped == 1  # the empty line
     assert list(open_source(str(tmp_path / "t.en"), target_path=str(tmp_path / "t.de")).records()) == pairs
 
 
-def test_misaligned_pairs_name_the_line(tmp_path):
+def test_parallel_files_of_different_length_name_the_line(tmp_path):
     (tmp_path / "t.en").write_text("one\ntwo\nthree\nfour\n")
     (tmp_path / "t.de").write_text("eins\nzwei\n")
     with pytest.raises(DataError, match=r"t\.de ends after line 2, .*t\.en has 2 more from line 3 on"):
@@ -174,7 +174,7 @@ CONLL = (
 )
 
 
-def test_token_tag_files(tmp_path):
+def test_conll_files_give_tagged_sentences(tmp_path):
     (tmp_path / "a.conll").write_text(CONLL)
     source = open_source(str(tmp_path / "a.conll"))
     assert source.kind == "tagged"
@@ -186,12 +186,12 @@ def test_token_tag_files(tmp_path):
     assert [r.words for r in open_source(str(tmp_path / "a.bio.tsv")).records()] == [("EU",), ("Peter",)]
 
 
-def test_tags_that_are_not_bio_name_the_line_and_can_be_read_otherwise(tmp_path):
+def test_tags_that_are_not_bio_name_the_line_and_the_other_schemes(tmp_path):
     (tmp_path / "a.conll").write_text("EU I-ORG\nrejects O\n\nGerman I-MISC\n")
     with pytest.raises(DataError, match=r"a\.conll, line 1: tag 'I-ORG' follows 'O'.*--tag-scheme iob1"):
         list(open_source(str(tmp_path / "a.conll")).records())
-    found = list(open_source(str(tmp_path / "a.conll"), tag_scheme="iob1").records())
-    assert [r.tags for r in found] == [("B-ORG", "O"), ("B-MISC",)]
+    records = list(open_source(str(tmp_path / "a.conll"), tag_scheme="iob1").records())
+    assert [r.tags for r in records] == [("B-ORG", "O"), ("B-MISC",)]
     (tmp_path / "b.conll").write_text("EU B-ORG\n\nruns VBZ\n")
     with pytest.raises(DataError, match=r"line 3: tag 'VBZ' is not BIO"):
         list(open_source(str(tmp_path / "b.conll")).records())
@@ -201,34 +201,34 @@ def test_tags_that_are_not_bio_name_the_line_and_can_be_read_otherwise(tmp_path)
         list(open_source(str(tmp_path / "c.conll")).records())
 
 
-def test_iob1_is_rewritten():
-    """Ramshaw & Marcus 1995: B- only where one thing follows another of its kind."""
+def test_iob1_is_converted_to_bio():
+    """Ramshaw & Marcus 1995: B- only where an entity directly follows another of its type."""
     assert check_tags(["I-A", "I-A", "B-A", "O", "I-B", "I-A"], "iob1") == ["B-A", "I-A", "B-A", "O", "B-B", "B-A"]
 
 
-def squad(start: int) -> str:
+def squad_json(start: int) -> str:
     question = {"id": "q1", "question": "What?", "answers": [{"text": "cat", "answer_start": start}]}
-    silent = {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True}
-    return json.dumps({"data": [{"paragraphs": [{"context": "A cat sat.", "qas": [question, silent]}]}]})
+    unanswerable = {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True}
+    return json.dumps({"data": [{"paragraphs": [{"context": "A cat sat.", "qas": [question, unanswerable]}]}]})
 
 
-def test_questions(tmp_path):
-    (tmp_path / "a.json").write_text(squad(2))
+def test_squad_files_give_questions(tmp_path):
+    (tmp_path / "a.json").write_text(squad_json(2))
     source = open_source(str(tmp_path / "a.json"))
     assert list(source.records()) == [
         Question("q1", "What?", "A cat sat.", (Answer("cat", 2),)),
         Question("q2", "Who?", "A cat sat.", ()),
     ]
     assert list(source.documents()) == ["A cat sat."]
-    (tmp_path / "b.json").write_text(squad(3))
+    (tmp_path / "b.json").write_text(squad_json(3))
     with pytest.raises(DataError, match=r"question q1: the answer 'cat' is not in the context at character 3"):
         list(open_source(str(tmp_path / "b.json")).records())
     (tmp_path / "c.json").write_text('[{"text": "x"}]')
-    with pytest.raises(DataError, match="not laid out as SQuAD is"):
+    with pytest.raises(DataError, match="is not in SQuAD format"):
         list(open_source(str(tmp_path / "c.json")).records())
 
 
-def test_bytes_that_are_not_utf8_are_named_or_replaced(tmp_path):
+def test_invalid_utf8_is_named_or_replaced(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
     with pytest.raises(DataError, match=r"latin\.txt is not UTF-8: byte 0xe9 at offset 3; .*--errors replace"):
         load_documents(str(tmp_path / "latin.txt"))
@@ -236,9 +236,9 @@ def test_bytes_that_are_not_utf8_are_named_or_replaced(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "ok"}\n{"text": "caf\xe9"}\n')
     with pytest.raises(DataError, match="byte 0xe9 at offset 28"):
         load_documents(str(tmp_path / "a.jsonl"))
-    late = b"ok\n" * (LARGE // 3) + b"\xff\n"
-    (tmp_path / "late.txt").write_bytes(late)
-    with pytest.raises(DataError, match=f"byte 0xff at offset {len(late) - 2:,}"):
+    late_error = b"ok\n" * (SPLIT_ABOVE_BYTES // 3) + b"\xff\n"
+    (tmp_path / "late.txt").write_bytes(late_error)
+    with pytest.raises(DataError, match=f"byte 0xff at offset {len(late_error) - 2:,}"):
         load_documents(str(tmp_path / "late.txt"))
 
 
@@ -265,21 +265,21 @@ def test_bytes_that_are_not_utf8_are_named_or_replaced(tmp_path):
         ("a.tsv", "text\tlabel\nx\t\n", {"label": "label"}, "line 2: the label is empty"),
         ("a.csv", "plain words\nmore words\n", {}, "which column is the text.*'plain words'"),
         ("a.jsonl", '{"text": null}\n', {}, "line 1: column 'text' is null"),
-        ("a.jsonl", '{"text": "x", "l": "y"}\n', {"text": "l", "label": "l"}, "asked for twice"),
+        ("a.jsonl", '{"text": "x", "l": "y"}\n', {"text": "l", "label": "l"}, "the same column is named twice"),
         ("u16.txt", "\ufeffx".encode("utf-16-le").decode("latin1"), {}, "iconv -f utf-16"),
         ("bin.txt", "\x00\x01\xff", {}, "looks like a binary file"),
-        ("list.json", '[{"text": "x"}]', {}, "not laid out as SQuAD is"),
-        ("a.parquet", "nonsense", {}, "damaged or no Parquet file"),
+        ("list.json", '[{"text": "x"}]', {}, "is not in SQuAD format"),
+        ("a.parquet", "nonsense", {}, "damaged or not a Parquet file"),
         ("a.json", "nonsense", {}, r"is not JSON.*--format jsonl"),
     ],
 )
-def test_bad_files_name_the_place(tmp_path, name, content, options, message):
+def test_malformed_files_name_the_location(tmp_path, name, content, options, message):
     (tmp_path / name).write_text(content, encoding="latin1" if name in ("u16.txt", "bin.txt") else "utf-8")
     with pytest.raises((DataError, ConfigError), match=message):
         list(open_source(str(tmp_path / name), **options).records())
 
 
-def test_bad_settings_are_named(tmp_path):
+def test_invalid_options_are_named(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.csv").write_text("x")
     file = str(tmp_path / "a.txt")
@@ -289,7 +289,7 @@ def test_bad_settings_are_named(tmp_path):
         ({"pairs": "a"}, "pairs='a' is not two columns"),
         ({"pairs": "a,b", "label": "c"}, "pairs names both columns"),
         ({"text": "a"}, "text='a' names a column, but a text file has no columns"),
-        ({"separator": ""}, "separates nothing"),
+        ({"separator": ""}, "separator='' is empty"),
     ):
         with pytest.raises(ConfigError, match=message):
             open_source(file, **options)
@@ -302,45 +302,45 @@ def test_bad_settings_are_named(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="holds no data file"):
         open_source(str(tmp_path / "none"))
-    with pytest.raises(DataError, match="nowhere is not there"):
+    with pytest.raises(DataError, match="nowhere does not exist"):
         open_source(file, target_path="nowhere")
-    with pytest.raises(DataError, match="names no data"):
+    with pytest.raises(DataError, match="the data path is empty"):
         open_source("")
-    with pytest.raises(DataError, match="no file fits the glob"):
+    with pytest.raises(DataError, match="no file matches the glob"):
         open_source(str(tmp_path / "*.md"))
-    for options in ({"separator": "x"}, {"scheme": "any"}, {"text": ""}):
+    for options in ({"separator": "x"}, {"tag_scheme": "any"}, {"text": ""}):
         with pytest.raises(ConfigError):
             open_source(str(tmp_path / "a.csv"), **options)
 
 
-def test_relative_paths_are_looked_for_in_the_data_folder_and_then_here(tmp_path, monkeypatch):
+def test_relative_paths_resolve_in_the_data_folder_then_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    (tmp_path / "here").mkdir()
+    (tmp_path / "cwd").mkdir()
     (tmp_path / "data" / "both.txt").write_text("data")
-    (tmp_path / "here" / "both.txt").write_text("here")
-    (tmp_path / "here" / "mine.txt").write_text("here")
-    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "cwd" / "both.txt").write_text("cwd")
+    (tmp_path / "cwd" / "mine.txt").write_text("cwd")
+    monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "data"))
     assert locate("both.txt") == str(tmp_path / "data" / "both.txt")
-    assert locate("mine.txt") == str(tmp_path / "here" / "mine.txt")
+    assert locate("mine.txt") == str(tmp_path / "cwd" / "mine.txt")
     assert locate("none.txt") == str(tmp_path / "data" / "none.txt")
     assert locate("mine.txt", str(tmp_path / "data")) == str(tmp_path / "data" / "mine.txt")
 
 
-def test_two_files_in_one_and_globs_are_found_here_too(tmp_path, monkeypatch):
+def test_parallel_files_and_globs_resolve_in_the_working_directory_too(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    (tmp_path / "here").mkdir()
+    (tmp_path / "cwd").mkdir()
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "cwd")
     for side in ("en", "de"):
-        (tmp_path / "here" / f"a.{side}").write_text("x\n")
+        (tmp_path / "cwd" / f"a.{side}").write_text("x\n")
     for path in ("a.{en,de}", "a.*", "a.en"):
-        assert locate(path) == str(tmp_path / "here" / path)
+        assert locate(path) == str(tmp_path / "cwd" / path)
     (tmp_path / "data" / "a.en").write_text("x\n")
     assert locate("a.{en,de}") == str(tmp_path / "data" / "a.{en,de}")
 
 
-def test_every_line_is_a_document_and_empty_ones_too(tmp_path):
+def test_format_lines_makes_every_line_a_document_even_empty_ones(tmp_path):
     (tmp_path / "a.txt").write_bytes("one\n\n two é \r\n\nlast".encode())
     source = open_source(str(tmp_path / "a.txt"), format="lines")
     assert list(source.documents()) == ["one", "", " two é \r", "", "last"]

@@ -1,4 +1,4 @@
-"""What is held out: nothing lost, nothing twice, and never moved."""
+"""Splits: nothing lost, nothing duplicated, and no document ever moves."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from headway.config import DataConfig
 from headway.data import DataSource, Pair, SplitFractions, open_source, read_split, split, split_records
 from headway.errors import ConfigError, DataError
 
-MANY = [f"document {i} " * 9 for i in range(400)]
+DOCUMENTS = [f"document {i} " * 9 for i in range(400)]
 
 
 @given(
@@ -17,71 +17,77 @@ MANY = [f"document {i} " * 9 for i in range(400)]
     st.sampled_from([0.0, 0.2]),
     st.sampled_from(["auto", "tail"]),
 )
-def test_split_loses_and_repeats_nothing(documents, valid, test, mode):
+def test_split_loses_and_duplicates_nothing(documents, valid, test, mode):
     try:
-        parts = split(documents, valid, test, mode)
+        splits = split(documents, valid, test, mode)
     except DataError:
         assert sum(map(len, documents)) < 20
         return
-    assert parts.train
-    assert parts.valid
-    assert bool(parts.test) == bool(test)
-    assert sorted("".join(map("".join, parts))) == sorted("".join(documents))
+    assert splits.train
+    assert splits.valid
+    assert bool(splits.test) == bool(test)
+    assert sorted("".join(map("".join, splits))) == sorted("".join(documents))
 
 
-def test_adding_a_document_or_a_test_share_moves_no_other():
-    train, held, _ = split(MANY, 0.1)
-    more_train, more_held, _ = split(["a new one", *MANY], 0.1)
-    assert set(train) <= set(more_train)
-    assert set(held) <= set(more_held)
-    assert 20 <= len(held) <= 70
-    _, same_held, test = split(MANY, 0.1, 0.2)
-    assert same_held == held
+def test_adding_a_document_or_a_test_split_moves_no_other_document():
+    train, valid, _ = split(DOCUMENTS, 0.1)
+    larger_train, larger_valid, _ = split(["a new one", *DOCUMENTS], 0.1)
+    assert set(train) <= set(larger_train)
+    assert set(valid) <= set(larger_valid)
+    assert 20 <= len(valid) <= 70
+    _, same_valid, test = split(DOCUMENTS, 0.1, 0.2)
+    assert same_valid == valid
     assert 50 <= len(test) <= 110
 
 
-def test_one_text_holds_out_its_end():
+def test_few_documents_hold_out_their_end():
     assert split(["abcdefghij"], 0.2) == (["abcdefgh"], ["ij"], [])
     assert split(["abcde", "fghij"], 0.2, 0.4) == (["abcd"], ["ij"], ["e", "fgh"])
 
 
-def test_too_little_is_an_error():
+def test_too_few_documents_and_bad_fractions_are_refused():
     with pytest.raises(DataError, match="too short to be split"):
         split(["a"], 0.1)
     with pytest.raises(DataError, match="too few to split by hash"):
         split(["a", "b"], 0.1, 0.0, "hash")
-    with pytest.raises(ConfigError, match="less than 1 together"):
+    with pytest.raises(ConfigError, match=r"valid_fraction=0\.5, test_fraction=0\.5: .* sum to less than 1"):
+        SplitFractions(0.5, 0.5)
+    with pytest.raises(ConfigError, match=r"test_fraction=0\.5"):
         DataConfig().replace(valid_fraction=0.5, test_fraction=0.5)
+    with pytest.raises(ConfigError, match=r"split='tale' is not one of .*Did you mean 'tail'"):
+        SplitFractions(split="tale")
 
 
-def test_pairs_with_the_same_source_stay_together():
+def test_pairs_with_the_same_source_share_a_split():
     records = [Pair(f"s{i % 50}", f"t{i}") for i in range(500)]
     source = DataSource("pairs", "pairs", lambda: iter(records))
-    shares = SplitFractions(0.2, 0.1)
-    parts = {part: list(split_records(source, shares, part)) for part in ("train", "valid", "test")}
-    assert sum(map(len, parts.values())) == 500
-    sides = [{pair.source for pair in part} for part in parts.values()]
-    assert all(sides)
-    assert not sides[0] & sides[1]
-    assert not sides[0] & sides[2]
+    fractions = SplitFractions(0.2, 0.1)
+    splits = [list(split_records(source, fractions, name)) for name in ("train", "valid", "test")]
+    assert sum(map(len, splits)) == 500
+    train, valid, test = ({pair.source for pair in pairs} for pairs in splits)
+    assert train
+    assert valid
+    assert test
+    assert not train & valid
+    assert not train & test
 
 
-def test_lines_of_text_made_of_pairs_are_dealt_like_the_pairs(tmp_path):
-    """What a language model learns from and what it is scored on share no pair."""
+def test_pairs_read_as_text_are_split_like_the_pairs():
+    """The training and validation text of a language model share no pair."""
     data = DataConfig(path="dates")
-    train, valid = ({line for d in read_split(data, part) for line in d.splitlines()} for part in ("train", "valid"))
+    train, valid = ({line for d in read_split(data, name) for line in d.splitlines()} for name in ("train", "valid"))
     assert not {line.split("\t")[0] for line in train} & {line.split("\t")[0] for line in valid}
     assert len(train) > 5 * len(valid) > 1000
 
 
-def test_few_records_hold_out_the_last_ones_whole():
+def test_few_records_hold_out_the_last_ones():
     records = [Pair(f"s{i}", f"t{i}") for i in range(10)]
     source = DataSource("pairs", "pairs", lambda: iter(records))
     assert list(split_records(source, SplitFractions(0.2), "valid")) == records[8:]
     assert list(split_records(source, SplitFractions(0.2), "train")) == records[:8]
 
 
-def test_parts_of_their_own_are_used(tmp_path):
+def test_a_separate_validation_path_is_used(tmp_path):
     (tmp_path / "a.txt").write_text("learn from this " * 20)
     (tmp_path / "b.txt").write_text("hold this out")
     data = DataConfig(path="a.txt", valid_path="b.txt", root=str(tmp_path))
@@ -89,7 +95,7 @@ def test_parts_of_their_own_are_used(tmp_path):
     assert list(read_split(data, "valid")) == ["hold this out"]
 
 
-def test_several_sources_are_read_one_after_the_other(tmp_path):
+def test_each_source_of_a_mixture_is_split_by_itself(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(name * 100)
     data = DataConfig(mix={"a.txt": 1.0, "b.txt": 3.0}, root=str(tmp_path))
@@ -99,10 +105,10 @@ def test_several_sources_are_read_one_after_the_other(tmp_path):
         DataConfig(mix={"a.txt": -1.0})
 
 
-def test_the_split_of_the_built_in_corpus_stays():
-    """A change here changes every published number: 79 topics in Python 3.11, 7 held out."""
+def test_the_split_of_the_built_in_corpus_does_not_change():
+    """A change would alter every published number: Python 3.11 has 79 topics, 7 of them held out."""
     data = DataConfig()
-    held = list(read_split(data, "valid"))
-    assert 4 <= len(held) <= 12
-    assert not set(held) & set(read_split(data, "train"))
-    assert len(held) + len(list(read_split(data, "train"))) == len(list(open_source("pydocs").documents()))
+    valid = list(read_split(data, "valid"))
+    assert 4 <= len(valid) <= 12
+    assert not set(valid) & set(read_split(data, "train"))
+    assert len(valid) + len(list(read_split(data, "train"))) == len(list(open_source("pydocs").documents()))

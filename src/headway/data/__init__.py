@@ -1,6 +1,6 @@
-"""Data: sources of five kinds, splits, token shards, and batches; `CORPORA` and `TASKS` are built in.
+"""Data: sources, splits, token shards, datasets, samplers and the data loader; `CORPORA` and `TASKS` are built in.
 
-Names are loaded when first used: reading and preparing text needs no torch, batches do.
+Names load on first use: reading and preparing text does not import torch, batches do.
 """
 
 # ruff: noqa: F401 (the imports are for type checkers)
@@ -8,7 +8,7 @@ Names are loaded when first used: reading and preparing text needs no torch, bat
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# Public name → the module that holds it.
+# Public name → the module that defines it.
 _PUBLIC = {
     name: f"headway.data.{module}"
     for module, names in {
@@ -17,9 +17,9 @@ _PUBLIC = {
         "sources": "DataSource locate open_source",
         "splits": "SplitFractions Split load_documents read_split split split_records",
         "token_shards": "PreparedCorpus TokenArray cache_folder open_prepared prepare prepare_recipe",
-        "synthetic_tasks": "TASKS exact_match pairs",
+        "synthetic_tasks": "TASKS pairs",
         "sampler": "TokenBudgetBatchSampler BatchSampler",
-        "loader": "IGNORE BatchLoader CausalBatch RngKey prefetch",
+        "loader": "IGNORE_INDEX BatchLoader CausalBatch RngKey prefetch",
         "datasets.causal": "MixtureDataset PackedDataset CausalDataset consecutive_windows",
         "datasets.mlm": "MLMBatch MLMDataset mask_tokens",
         "datasets.seq2seq": "Seq2SeqBatch Seq2SeqDataset",
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     )
     from headway.data.datasets.mlm import MLMBatch, MLMDataset, mask_tokens
     from headway.data.datasets.seq2seq import Seq2SeqBatch, Seq2SeqDataset
-    from headway.data.loader import IGNORE, BatchLoader, CausalBatch, RngKey, prefetch
+    from headway.data.loader import IGNORE_INDEX, BatchLoader, CausalBatch, RngKey, prefetch
     from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
     from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
     from headway.data.sources import DataSource, locate, open_source
     from headway.data.splits import Split, SplitFractions, load_documents, read_split, split, split_records
     from headway.data.statistics import DataSummary, summarize
-    from headway.data.synthetic_tasks import TASKS, exact_match, pairs
+    from headway.data.synthetic_tasks import TASKS, pairs
     from headway.data.token_shards import (
         PreparedCorpus,
         TokenArray,

@@ -1,4 +1,4 @@
-"""Corpora that are always there: what every CPython carries, and generated tasks."""
+"""Built-in corpora: text that ships with every CPython, and generated tasks."""
 
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from headway.data.synthetic_tasks import TASKS, is_task, task_pairs
 
 
 def pydocs() -> Iterator[str]:
-    """The reference prose inside every CPython: about 80 help topics, 0.5 MB of English."""
+    """CPython's help topics: about 80 documents, 0.5 MB of English."""
     from pydoc_data.topics import topics
 
     for name in sorted(topics):
@@ -18,14 +18,14 @@ def pydocs() -> Iterator[str]:
 
 
 def stdlib() -> Iterator[str]:
-    """CPython's own sources, a module a document: about 12 MB of Python. Its test suite is left out."""
+    """The source of CPython's standard library, one document per module: about 12 MB of Python, without its tests."""
     root = Path(sysconfig.get_paths()["stdlib"])
     skipped = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
     for file in sorted(f for f in root.rglob("*.py") if not skipped.intersection(f.relative_to(root).parts)):
         try:
             text = file.read_text(encoding="utf-8")
         except (UnicodeDecodeError, OSError):
-            continue  # a few test inputs are written in other encodings on purpose
+            continue  # a few test inputs use other encodings on purpose
         if text.strip():
             yield text
 
@@ -38,5 +38,5 @@ CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
 
 
 def corpus(name: str) -> Callable[[], Iterator[Record]] | None:
-    """What reads the corpus of this name; None: there is none."""
+    """The function that reads the built-in corpus `name`, or None if there is no such corpus."""
     return partial(task_pairs, name) if is_task(name) else CORPORA.get(name)

@@ -1,9 +1,9 @@
-"""Batches: what a step of training gets, for every kind of task, and where in an epoch it stands.
+"""The data loader: batches for every kind of task, addressable by epoch and step.
 
-`Batches(examples, …)` joins a collection of examples (windows.py and the files beside it) with an order (order.py).
-Any batch can be asked for by its place, `batches.at(epoch=3, step=12345)`, and iterating gives the same ones.
+`BatchLoader(dataset, …)` combines a dataset (datasets/) with a batch sampler (sampler.py). Any batch is available by
+random access, `loader.at(epoch=3, step=12345)`, and iteration yields the same batches.
 
-Masks are True where there is a token to be looked at. Targets at `IGNORE` are not predicted.
+Masks are True where a token may be attended to. Targets equal to `IGNORE_INDEX` do not contribute to the loss.
 """
 
 import queue
@@ -18,11 +18,11 @@ from torch import Tensor
 from headway.data.sampler import BatchSampler, Indices, TokenBudgetBatchSampler
 from headway.errors import ConfigError, InputError
 
-IGNORE = -100  # what torch.nn.functional.cross_entropy leaves out
+IGNORE_INDEX = -100  # the default ignore_index of torch.nn.functional.cross_entropy
 
 
 class RngKey(NamedTuple):
-    """What chance depends on, beside the example itself."""
+    """The key of all randomness in a dataset: with the example's index it determines every random choice."""
 
     seed: int
     epoch: int
@@ -30,7 +30,7 @@ class RngKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors that belong together, the first dimension being rows."""
+    """Tensors whose first dimension is the batch dimension."""
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
@@ -41,26 +41,27 @@ class Batch:
     def pin_memory(self) -> Self:
         return self._map(lambda tensor: tensor.pin_memory())
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
         values = (getattr(self, field.name) for field in fields(self))
-        return type(self)(*(change(value) if isinstance(value, Tensor) else value for value in values))
+        return type(self)(*(function(value) if isinstance(value, Tensor) else value for value in values))
 
     @property
     def n_targets(self) -> int:
-        """How many predictions are asked for: what a loss is averaged over. Ask before the batch goes to a GPU."""
+        """Number of targets, the denominator of the mean loss. Read it before the batch moves to a GPU: there it would
+        force a synchronisation."""
         raise NotImplementedError
 
-    def bucketed(self, most: int) -> Self:
-        """The same with padding, so that few shapes recur, where rows are of different lengths: see textpairs.py."""
+    def bucketed(self, max_len: int) -> Self:
+        """The batch padded to one of a few shapes, where rows differ in length: see datasets/seq2seq.py."""
         return self
 
     def rows(self, indices: Tensor) -> Self:
-        """Some rows, or all in another order."""
+        """The selected rows, in the order of `indices`."""
         return self._map(lambda tensor: tensor[indices])
 
     @classmethod
     def stack(cls, batches: Sequence[Self]) -> Self:
-        """Rows of several batches of the same width, one under the other."""
+        """Concatenate batches of equal sequence length along the batch dimension."""
         columns = ([getattr(batch, field.name) for batch in batches] for field in fields(cls))
         return cls(*(torch.cat(column) if isinstance(column[0], Tensor) else column[0] for column in columns))
 
@@ -69,9 +70,9 @@ class Batch:
 class CausalBatch(Batch):
     inputs: Tensor  # (B, T)
     targets: Tensor  # (B, T)
-    lengths: Tensor | None = None  # (B,) real tokens, where rows are padded
-    documents: Tensor | None = None  # (B, T) number of each token's document, −1 for padding
-    carry: Tensor | None = None  # (B,) 1 where a row goes on from the batch before, 0 where it begins
+    lengths: Tensor | None = None  # (B,) real tokens per row, if rows are padded
+    documents: Tensor | None = None  # (B, T) document index of each token, −1 for padding
+    carry: Tensor | None = None  # (B,) 1 where a row continues that of the previous batch, 0 where it starts afresh
 
     @property
     def n_targets(self) -> int:
@@ -79,18 +80,18 @@ class CausalBatch(Batch):
 
 
 def count_targets(targets: Tensor) -> int:
-    return int((targets != IGNORE).sum())
+    return int((targets != IGNORE_INDEX).sum())
 
 
 B_co = TypeVar("B_co", bound=Batch, covariant=True)
 
 
 class IndexedDataset(Protocol[B_co]):
-    """A collection whose examples are known by number."""
+    """A map-style dataset: examples have indices 0 … len − 1, and `collate` makes a batch of any of them."""
 
     def __len__(self) -> int: ...
 
-    def collate(self, indices: Indices, draw: RngKey) -> B_co: ...
+    def collate(self, indices: Indices, rng: RngKey) -> B_co: ...
 
 
 class BatchLoader(Generic[B_co]):
@@ -98,43 +99,43 @@ class BatchLoader(Generic[B_co]):
 
     def __init__(
         self,
-        examples: IndexedDataset[B_co],
+        dataset: IndexedDataset[B_co],
         batch_size: int | None = None,
         *,
         sampler: BatchSampler | TokenBudgetBatchSampler | None = None,
         seed: int = 0,
         shuffle: bool = True,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
     ):
         if (batch_size is None) == (sampler is None):
-            raise ConfigError("give a batch_size or a sampler")
-        if not 0 <= rank < world:
-            raise ConfigError(f"rank {rank} is outside a world of {world}: ranks go from 0 to {world - 1}")
-        self.dataset = examples
+            raise ConfigError("give either batch_size or sampler")
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"rank={rank} is not in 0 … {world_size - 1} (world_size={world_size})")
+        self.dataset = dataset
         self.sampler: BatchSampler | TokenBudgetBatchSampler
         if sampler is not None:
             self.sampler = sampler
         else:
             assert batch_size is not None
-            self.sampler = BatchSampler(len(examples), batch_size, seed, shuffle)
-        self.rank, self.world = rank, world
+            self.sampler = BatchSampler(len(dataset), batch_size, seed, shuffle)
+        self.rank, self.world_size = rank, world_size
 
     def steps(self, epoch: int = 0) -> int:
-        """Batches in an epoch."""
+        """Batches per epoch."""
         return self.sampler.steps(epoch)
 
     def indices(self, epoch: int, step: int) -> Indices:
-        return self.sampler.indices(epoch, step, self.rank, self.world)
+        return self.sampler.indices(epoch, step, self.rank, self.world_size)
 
     def at(self, epoch: int, step: int) -> B_co:
-        """The batch at this place; this rank's rows of it."""
+        """This rank's rows of the batch at (epoch, step)."""
         return self.dataset.collate(self.indices(epoch, step), RngKey(self.sampler.seed, epoch))
 
-    def place(self, step: int) -> tuple[int, int]:
-        """Epoch and step in it, of a step counted from the beginning of training."""
+    def locate(self, step: int) -> tuple[int, int]:
+        """Convert a global training step into (epoch, step within the epoch)."""
         if step < 0:
-            raise InputError(f"step {step}: steps are counted from 0")
+            raise InputError(f"step={step} is negative: steps count from 0")
         epoch = 0
         if isinstance(self.sampler, BatchSampler):
             return divmod(step, self.sampler.steps())
@@ -144,10 +145,10 @@ class BatchLoader(Generic[B_co]):
         return epoch, step
 
     def iterate(self, epoch: int = 0, step: int = 0) -> Iterator[B_co]:
-        """From a place on, epoch after epoch, without end."""
+        """All batches from (epoch, step) on, epoch after epoch, without end."""
         while True:
-            for place in range(step, self.steps(epoch)):
-                yield self.at(epoch, place)
+            for epoch_step in range(step, self.steps(epoch)):
+                yield self.at(epoch, epoch_step)
             epoch, step = epoch + 1, 0
 
     def epoch(self, epoch: int = 0) -> Iterator[B_co]:
@@ -156,7 +157,7 @@ class BatchLoader(Generic[B_co]):
 
 @runtime_checkable
 class Movable(Protocol):
-    """What `prefetch` can bring to a device."""
+    """Anything `prefetch` can move to a device."""
 
     def to(self, device: torch.device | str) -> Self: ...
 
@@ -170,13 +171,13 @@ _END: Any = object()
 def prefetch(
     items: Iterable[T], depth: int = 2, *, device: torch.device | str | None = None
 ) -> Generator[T, None, None]:
-    """The same items, made by a thread while the caller is busy with those before: up to `depth` lie ready.
+    """Iterate over `items` in a background thread that stays up to `depth` items ahead of the caller.
 
-    With a device, what can be moved (batches) is also moved there; to a GPU through pinned memory, so that copying
-    overlaps too.
+    With a device, batches are also moved to it; copies to a GPU go through pinned memory, so that they overlap with
+    computation.
     """
     if depth < 1:
-        raise ConfigError(f"depth={depth}: at least one item must lie ready")
+        raise ConfigError(f"depth={depth} must be at least 1")
     ready: queue.Queue[Any] = queue.Queue(depth)
     stop = threading.Event()
     to_gpu = device is not None and torch.device(device).type == "cuda"
@@ -190,7 +191,7 @@ def prefetch(
                 continue
         return False
 
-    def work() -> None:
+    def produce() -> None:
         try:
             for item in items:
                 if to_gpu and isinstance(item, Movable):
@@ -201,7 +202,7 @@ def prefetch(
         except BaseException as error:
             put((_END, error))
 
-    thread = threading.Thread(target=work, daemon=True, name="headway-prefetch")
+    thread = threading.Thread(target=produce, daemon=True, name="headway-prefetch")
     thread.start()
     try:
         while True:

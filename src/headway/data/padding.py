@@ -1,4 +1,4 @@
-"""Rows of different lengths, close together in memory, and padded when they come out."""
+"""Variable-length rows: stored contiguously, padded when batched."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,20 +12,22 @@ from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
 
 
-def room_for(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int, int]:
-    """Tokens of text that fit into a row beside the special ones, and how many of those come first."""
-    frame, _ = tokenizer.frame([], [] if n_texts == 2 else None)
-    room = context - len(frame)
-    if room < n_texts:
-        raise ConfigError(f"context={context} leaves no room for text beside {len(frame)} special tokens")
-    return room, tokenizer.frame([-1])[0].index(-1)
+def text_capacity(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int, int]:
+    """How many text tokens fit into a row of `context` beside the special tokens, and how many of those come first."""
+    special_ids, _ = tokenizer.build_inputs([], [] if n_texts == 2 else None)
+    capacity = context - len(special_ids)
+    if capacity < n_texts:
+        raise ConfigError(f"context={context} leaves no room for text beside {len(special_ids)} special tokens")
+    return capacity, tokenizer.build_inputs([-1])[0].index(-1)
 
 
 class RaggedArray:
+    """Rows of different lengths in one contiguous array."""
+
     def __init__(self, rows: Iterable[Sequence[int]]):
-        pieces = [np.asarray(row, dtype=np.int32) for row in rows]
-        self.values = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int32)
-        self.ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        arrays = [np.asarray(row, dtype=np.int32) for row in rows]
+        self.values = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int32)
+        self.ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -38,11 +40,12 @@ class RaggedArray:
         return np.diff(self.ends, prepend=0)
 
     def padded(self, indices: Indices, fill: int) -> tuple[Tensor, Tensor]:
-        """Some rows, (B, T), filled up at their ends, and the mask of what is real."""
+        """The selected rows, right-padded (B, T), and the mask of real values (B, T)."""
         return pad([self[i] for i in indices.tolist()], fill)
 
 
 def pad(rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int) -> tuple[Tensor, Tensor]:
+    """Rows right-padded with `fill` to the longest (B, T), and the mask of real values (B, T)."""
     width = max((len(row) for row in rows), default=0)
     values = np.full((len(rows), width), fill, dtype=np.int64)
     mask = np.zeros((len(rows), width), dtype=bool)

@@ -1,12 +1,12 @@
-"""What a data source is made of, by kind: the five shapes that text comes in.
+"""The records of a data source, one dataclass per kind of data.
 
-| kind | record | for |
+| kind | record | used for |
 |---|---|---|
 | text | `str` | language models |
-| pairs | `Pair` | translation and everything else from text to text |
-| labelled | `Labelled` | classification |
-| tagged | `Tagged` | a tag for every word |
-| questions | `Question` | answers that are a stretch of the text |
+| pairs | `Pair` | translation and other text-to-text tasks |
+| labelled | `Labelled` | text classification |
+| tagged | `Tagged` | token classification: a tag for every word |
+| questions | `Question` | extractive question answering |
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 Kind = Literal["text", "pairs", "labelled", "tagged", "questions"]
-LINES = 100  # pairs in one document, where pairs are read as text
+LINES_PER_DOCUMENT = 100  # when pairs, labels or tags are read as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[Answer, ...]  # none: the context does not say
+    answers: tuple[Answer, ...]  # empty: unanswerable from this context
 
 
 Record = str | Pair | Labelled | Tagged | Question
 
 
 def texts_of(record: Record) -> tuple[str, ...]:
-    """Every text in a record, as a tokenizer meets them."""
+    """All texts of a record, as a tokenizer encodes them."""
     match record:
         case Pair():
             return record.source, record.target
@@ -67,11 +67,11 @@ def texts_of(record: Record) -> tuple[str, ...]:
             return (record,)
 
 
-def key_of(record: Record) -> str:
-    """What decides on which side of a split a record falls: two with the same key are never parted.
+def split_key(record: Record) -> str:
+    """The text whose hash assigns a record to a split: records with equal keys always share a split.
 
-    Of a pair it is the source, so that no sentence is both learned and tested with another translation; of a question
-    it is the context, which many questions share.
+    For a pair it is the source, so that no test sentence is trained on with another translation; for a question it is
+    the context, which many questions share.
     """
     match record:
         case Pair():
@@ -83,26 +83,26 @@ def key_of(record: Record) -> str:
 
 
 def documents_of(records: Iterable[Record]) -> Iterator[str]:
-    """Records as a language model reads them: pairs, labels and tags as lines, questions by their contexts."""
-    return (document for _, document in grouped(("", record) for record in records))
+    """Documents for a language model: pairs, labels and tags become lines, questions become their contexts."""
+    return (document for _, document in documents_by_split(("", record) for record in records))
 
 
-RecordPart = TypeVar("RecordPart", bound=str)
+SplitT = TypeVar("SplitT", bound=str)
 
 
-def grouped(dealt: Iterable[tuple[RecordPart, Record]]) -> Iterator[tuple[RecordPart, str]]:
-    """The same for records of several parts, each with documents of its own."""
-    lines: dict[RecordPart, list[str]] = {}
-    last_context: dict[RecordPart, str] = {}
-    for part, record in dealt:
+def documents_by_split(records: Iterable[tuple[SplitT, Record]]) -> Iterator[tuple[SplitT, str]]:
+    """`documents_of` for (split, record) pairs; a document never mixes splits."""
+    pending_lines: dict[SplitT, list[str]] = {}
+    last_context: dict[SplitT, str] = {}
+    for split, record in records:
         match record:
             case str():
-                yield part, record
+                yield split, record
                 continue
             case Question():
-                if record.context != last_context.get(part):
-                    yield part, record.context
-                last_context[part] = record.context
+                if record.context != last_context.get(split):
+                    yield split, record.context
+                last_context[split] = record.context
                 continue
             case Tagged():
                 line = " ".join(record.words)
@@ -110,9 +110,9 @@ def grouped(dealt: Iterable[tuple[RecordPart, Record]]) -> Iterator[tuple[Record
                 line = f"{record.text}\t{record.label}"
             case Pair():
                 line = f"{record.source}\t{record.target}"
-        some = lines.setdefault(part, [])
-        some.append(f"{line}\n")
-        if len(some) == LINES:
-            yield part, "".join(some)
-            lines[part] = []
-    yield from ((part, "".join(some)) for part, some in lines.items() if some)
+        lines = pending_lines.setdefault(split, [])
+        lines.append(f"{line}\n")
+        if len(lines) == LINES_PER_DOCUMENT:
+            yield split, "".join(lines)
+            pending_lines[split] = []
+    yield from ((split, "".join(lines)) for split, lines in pending_lines.items() if lines)

@@ -1,4 +1,4 @@
-"""Where data comes from: one name, whatever is behind it.
+"""Data sources: one name for a built-in corpus, files, or a dataset of the hub.
 
 headway.data.open_source("pydocs")                              built in
 headway.data.open_source("my.txt")                              a file, a folder, a glob; .gz too
@@ -25,48 +25,48 @@ from headway.errors import ConfigError, DataError, suggest
 
 @dataclass
 class DataSource:
-    """Data that can be read from its beginning, again and again; nothing is kept in memory."""
+    """Data that can be read from the start any number of times; every pass streams."""
 
     name: str
     kind: Kind
     read: Callable[[], Iterator[Record]]
     files: list[Path] = field(default_factory=list)
-    how: ReadOptions = field(default_factory=ReadOptions)
-    skipped: int = 0  # records of the last reading that were left out because they were empty
+    options: ReadOptions = field(default_factory=ReadOptions)
+    skipped: int = 0  # empty records left out by the last pass
 
     @property
     def size(self) -> int | None:
-        """Bytes on disk, compressed ones as they are; None for what is generated."""
+        """Size on disk in bytes, before decompression; None for generated data."""
         return sum(file.stat().st_size for file in self.files) or None
 
     @property
     def identity(self) -> list[Any]:
-        """What tells this source from another without reading it; changes when a file is written to."""
-        found = [(str(file), file.stat()) for file in self.files]
-        # The time of the last change of status too: a copy may keep the time of writing, and the size.
-        stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
-        return [self.name if not self.files else "", self.kind, asdict(self.how), stats]
+        """Identifies the source without reading it; changes whenever one of its files is written."""
+        file_stats = [(str(file), file.stat()) for file in self.files]
+        # Includes ctime: a copy may preserve mtime and size.
+        stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in file_stats]
+        return [self.name if not self.files else "", self.kind, asdict(self.options), stats]
 
     def records(self) -> Iterator[Record]:
-        """Every record that is not empty; an error where there is none. A line that is one document stays one."""
+        """All non-empty records; an error if there are none. With format="lines", empty lines are kept."""
         self.skipped = 0
-        found = False
-        keeps_empty = self.how.format == "lines"
+        has_text = False
+        keep_empty = self.options.format == "lines"
         for record in self.read():
             texts = texts_of(record)
             is_empty = (
                 not all(text.strip() for text in texts) if isinstance(record, Pair) else not any(map(str.strip, texts))
             )
-            if is_empty and not keeps_empty:
+            if is_empty and not keep_empty:
                 self.skipped += 1
                 continue
-            found = found or not is_empty
+            has_text = has_text or not is_empty
             yield record
-        if not found:
+        if not has_text:
             raise DataError(f"{self.name} is empty: there is no text to learn from")
 
     def texts(self) -> Iterator[str]:
-        """Every text on its own, both sides of pairs too: what a tokenizer is made from."""
+        """Every text by itself, both sides of pairs too: the training data of a tokenizer."""
         for record in self.records():
             yield from texts_of(record)
 
@@ -88,128 +88,128 @@ def open_source(
     tag_scheme: str = "bio",
     errors: str = "strict",
 ) -> DataSource:
-    """The data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
-    how = ReadOptions(format, text, pairs, label, separator, tag_scheme, errors)
+    """Open the data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
+    options = ReadOptions(format, text, pairs, label, separator, tag_scheme, errors)
     if (built_in := corpus(path)) is not None:
-        changed = [name for name, value in asdict(how).items() if value != getattr(ReadOptions(), name)]
+        changed = _changed_options(options)
         if changed or target_path:
-            raise ConfigError(f"{', '.join(changed) or 'target_path'}: {path} is built in and read in one way only")
+            raise ConfigError(f"{', '.join(changed) or 'target_path'}: {path} is built in and takes no read options")
         return DataSource(path, "pairs" if is_task(path) else "text", built_in)
     if braces := re.search(r"\{([^{},]+),([^{},]+)\}", path):
         if target_path is not None:
-            raise ConfigError(f"{path} names both sides already; leave target_path out")
+            raise ConfigError(f"{path} names both sides already; leave out target_path")
         path, target_path = (path[: braces.start()] + side + path[braces.end() :] for side in braces.groups())
     if target_path is not None:
-        return _parallel(path, target_path, root, how)
+        return _open_parallel(path, target_path, root, options)
     files = find_files(path, root)
-    if format == "auto":
-        files, kind_of_file = _one_format(path, files)
-    else:
-        kind_of_file = how.format
-    name = path
+    file_format = _common_format(path, files) if format == "auto" else options.format
 
     def read_all() -> Iterator[Record]:
         for file in files:
-            yield from read(file, kind_of_file, how)
+            yield from read(file, file_format, options)
 
-    return DataSource(name, kind_of(kind_of_file, how), read_all, files, how)
+    return DataSource(path, kind_of(file_format, options), read_all, files, options)
 
 
-def _parallel(path: str, target_path: str, root: str | None, how: ReadOptions) -> DataSource:
-    changed = [
-        name for name, value in asdict(how).items() if value != getattr(ReadOptions(), name) and name != "errors"
-    ]
+def _changed_options(options: ReadOptions) -> list[str]:
+    defaults = asdict(ReadOptions())
+    return [name for name, value in asdict(options).items() if value != defaults[name]]
+
+
+def _open_parallel(path: str, target_path: str, root: str | None, options: ReadOptions) -> DataSource:
+    changed = [name for name in _changed_options(options) if name != "errors"]
     if changed:
-        raise ConfigError(f"{', '.join(changed)}: two parallel files are lines of text, and read in one way only")
-    ours, theirs = Path(locate(path, root)), Path(locate(target_path, root))
-    for file in (ours, theirs):
+        raise ConfigError(f"{', '.join(changed)}: parallel files are plain lines of text; the only option is errors")
+    source, target = Path(locate(path, root)), Path(locate(target_path, root))
+    for file in (source, target):
         if format_of(file) != "text":
             raise ConfigError(
-                f"{file.name} is a {format_of(file)} file, not lines of text; name two columns of one (pairs)"
+                f"{file.name} is a {format_of(file)} file, not lines of text; name two columns of one file (pairs)"
             )
         if not file.is_file():
-            what = "is no ordinary file" if file.exists() else "is not there"
-            raise DataError(f"{file} {what}: pairs are two files, a sentence a line")
-    return DataSource(f"{path} + {target_path}", "pairs", lambda: read_parallel(ours, theirs, how), [ours, theirs], how)
+            problem = "is not a regular file" if file.exists() else "does not exist"
+            raise DataError(f"{file} {problem}: parallel data is two text files, one sentence per line")
+    name = f"{path} + {target_path}"
+    return DataSource(name, "pairs", lambda: read_parallel(source, target, options), [source, target], options)
 
 
 def locate(path: str, root: str | None = None) -> str:
-    """Where a data path leads, wherever one stands: a built-in corpus by name, or an absolute path. Relative ones are
-    looked for in `root`; without one in $HEADWAY_DATA, then where one stands."""
+    """Resolve a data path: the name of a built-in corpus, a hub source, or an absolute path. Relative paths resolve
+    against `root`; without a root, against $HEADWAY_DATA and then the working directory."""
     if corpus(path) is not None or path.startswith(hub.PREFIX):
         return path
-    shared = os.environ.get("HEADWAY_DATA")
-    here = os.path.abspath(Path(path).expanduser())
-    base = Path(root or shared or ".").expanduser()
-    there = os.path.abspath(base / Path(path).expanduser())
-    return here if root is None and _is_there(here) and not _is_there(there) else there
+    base = Path(root or os.environ.get("HEADWAY_DATA") or ".").expanduser()
+    in_base = os.path.abspath(base / Path(path).expanduser())
+    in_cwd = os.path.abspath(Path(path).expanduser())
+    return in_cwd if root is None and _exists(in_cwd) and not _exists(in_base) else in_base
 
 
-def _is_there(path: str) -> bool:
-    """A file or folder; of two in one, "train.{en,de}", the first; of a glob, some file."""
+def _exists(path: str) -> bool:
+    """Whether a file or folder exists; for "train.{en,de}" its first side, for a glob any match."""
     first = re.sub(r"\{([^{},]*),[^{}]*\}", r"\1", path)
     return os.path.exists(path) or os.path.exists(first) or next(glob.iglob(path, recursive=True), None) is not None
 
 
 def find_files(path: str, root: str | None = None) -> list[Path]:
-    """A file; the data files of a folder at any depth, of a glob or of a dataset of the hub, in order of name."""
+    """A file, or the data files of a folder (at any depth), a glob or a hub dataset, sorted by name."""
     if not path:
-        raise DataError(f"'' names no data; give a file, a folder, or a built-in corpus ({', '.join(CORPORA)})")
-    place = hub.fetch(path) if path.startswith(hub.PREFIX) else Path(locate(path, root))
-    if place.is_file():
-        return [place]
-    if place.is_dir():
-        endings = tuple(ending + more for ending in ENDINGS for more in ("", ".gz"))
-        files = sorted(f for f in _visible(place) if f.is_file() and f.name.lower().endswith(endings))
+        raise DataError(f"the data path is empty; give a file, a folder, or a built-in corpus ({', '.join(CORPORA)})")
+    location = hub.fetch(path) if path.startswith(hub.PREFIX) else Path(locate(path, root))
+    if location.is_file():
+        return [location]
+    if location.is_dir():
+        endings = tuple(ending + gz for ending in ENDINGS for gz in ("", ".gz"))
+        files = sorted(f for f in _visible_files(location) if f.is_file() and f.name.lower().endswith(endings))
         if not files:
             raise DataError(
-                f"{place} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as '{place}/**/*.md'"
+                f"{location} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as "
+                f"'{location}/**/*.md'"
             )
         return files
-    files = sorted(Path(f) for f in glob.glob(str(place), recursive=True) if Path(f).is_file())
+    files = sorted(Path(f) for f in glob.glob(str(location), recursive=True) if Path(f).is_file())
     if not files:
-        if place.exists():
-            raise DataError(f"{place} is no ordinary file, and data is read more than once: save it to a file first")
-        what = "no file fits the glob" if glob.has_magic(path) else "no text at"
+        if location.exists():
+            raise DataError(f"{location} is not a regular file, and data is read more than once: save it to a file")
+        problem = "no file matches the glob" if glob.has_magic(path) else "no text at"
         raise DataError(
-            f"{what} {place}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
+            f"{problem} {location}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
             + suggest(path, CORPORA)
         )
     return files
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    """All files below a folder but hidden ones; a folder that cannot be read is an error, not an empty one."""
+def _visible_files(folder: Path) -> Iterator[Path]:
+    """All files below a folder except hidden ones; an unreadable subfolder is an error, not skipped."""
 
     def refuse(error: OSError) -> None:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}")
 
-    for place, folders, names in os.walk(folder, onerror=refuse):
+    for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place) / name for name in names if not name.startswith("."))
+        yield from (Path(parent) / name for name in names if not name.startswith("."))
 
 
 def open_pairs(path: str, columns: str | None = None) -> Iterator[Pair]:
-    """The pairs at a path; of a table the named columns, or the first two."""
+    """The pairs at a path; of a table, the named columns or by default the first two."""
     is_file = corpus(path) is None and "{" not in path
-    known = {"csv": columns or "1,2", "tsv": columns or "1,2", "jsonl": columns, "parquet": columns} if is_file else {}
-    source = open_source(path, pairs=known.get(format_of(path)))
+    by_format = {"csv": columns or "1,2", "tsv": columns or "1,2", "jsonl": columns, "parquet": columns}
+    source = open_source(path, pairs=by_format.get(format_of(path)) if is_file else None)
     if source.kind != "pairs":
         raise DataError(
-            f"{path} holds {source.kind}, and not pairs: name two files as train.{{en,de}}, or a table of two columns"
+            f"{path} holds {source.kind}, not pairs: name two files as train.{{en,de}}, or a table of two columns"
         )
     return (record for record in source.records() if isinstance(record, Pair))
 
 
-def _one_format(path: str, files: list[Path]) -> tuple[list[Path], str]:
-    """Files of one format; a folder or glob that mixes several has to say which is meant."""
+def _common_format(path: str, files: list[Path]) -> str:
+    """The one format of all files; a folder or glob with several formats is an error."""
     formats: dict[str, int] = {}
     for file in files:
         formats[format_of(file)] = formats.get(format_of(file), 0) + 1
     if len(formats) > 1:
-        counted = ", ".join(f"{n} {format}" for format, n in formats.items())
+        counts = ", ".join(f"{n} {format}" for format, n in formats.items())
         raise DataError(
-            f"{path} holds files of several formats ({counted}); name those of one kind by a glob, such as "
+            f"{path} holds files of several formats ({counts}); select one format with a glob, such as "
             f"'{Path(path) / '**' if Path(path).is_dir() else Path(path).parent}/*.txt'"
         )
-    return files, next(iter(formats))
+    return next(iter(formats))

@@ -1,8 +1,8 @@
-"""What is learned from and what is held out: the same on every machine and in every run.
+"""Train, validation and test splits: deterministic, the same on every machine and in every run.
 
-Documents are dealt by a hash of their content, so that adding one never moves another; pairs by their source and
-questions by their context. A corpus of few documents holds out its end instead: … train | test | valid. Where the data
-came with parts of its own, those are used (`valid_path`).
+A hash of its content assigns each document to a split, so that adding one never moves another; pairs are assigned by
+their source, questions by their context. A corpus of few documents holds out its end instead: … train | test | valid.
+Data that comes with its own validation set uses that (`valid_path`).
 """
 
 import hashlib
@@ -12,12 +12,12 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from headway.config import DataConfig
-from headway.data.records import Record, documents_of, grouped, key_of, texts_of
+from headway.data.records import Record, documents_by_split, documents_of, split_key, texts_of
 from headway.data.sources import DataSource, locate, open_source
 from headway.errors import ConfigError, DataError, suggest
 
-FEW = 20  # documents below which the end of the text is held out instead of every so-many-th document
-SPLITS = ("auto", "hash", "tail")
+MIN_HASH_DOCUMENTS = 20  # with fewer, "auto" holds out the end of the text
+SPLIT_METHODS = ("auto", "hash", "tail")
 SPLIT_NAMES = ("train", "valid", "test")
 SplitName = Literal["train", "valid", "test"]
 
@@ -28,117 +28,111 @@ class Split(NamedTuple):
     test: list[str]
 
 
-def fraction(digest: bytes) -> float:
-    """A number in [0, 1) from a hash of the content."""
-    return int.from_bytes(digest[:8], "big") / 2**64
-
-
 def digest_of(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """How much is held out, and how it is chosen."""
+    """How much to hold out, and how."""
 
     valid_fraction: float = 0.1
     test_fraction: float = 0.0
-    split: str = "auto"  # "hash", "tail"; "auto": by hash where there are documents enough
+    split: str = "auto"  # "hash", "tail"; "auto": by hash if there are enough documents
 
     def __post_init__(self) -> None:
         if self.valid_fraction < 0 or self.test_fraction < 0 or self.valid_fraction + self.test_fraction >= 1:
             raise ConfigError(
-                f"valid_fraction={self.valid_fraction}, test_fraction={self.test_fraction} are the shares of text held out: each from 0 on, such as 0.1, "
-                f"and less than 1 together"
+                f"valid_fraction={self.valid_fraction}, test_fraction={self.test_fraction}: the fractions of text held "
+                f"out must not be negative, such as 0.1, and must sum to less than 1"
             )
-        if self.split not in SPLITS:
-            raise ConfigError(f"split={self.split!r} is not one of {', '.join(SPLITS)}." + suggest(self.split, SPLITS))
+        if self.split not in SPLIT_METHODS:
+            raise ConfigError(
+                f"split={self.split!r} is not one of {', '.join(SPLIT_METHODS)}." + suggest(self.split, SPLIT_METHODS)
+            )
 
     @property
-    def hold_out(self) -> bool:
+    def any_held_out(self) -> bool:
         return self.valid_fraction > 0 or self.test_fraction > 0
 
-    def part(self, digest: bytes) -> SplitName:
-        """The part of a document or record, by a hash of its content."""
-        place = fraction(digest)
-        return (
-            "valid"
-            if place < self.valid_fraction
-            else "test"
-            if place < self.valid_fraction + self.test_fraction
-            else "train"
-        )
+    def split_of(self, digest: bytes) -> SplitName:
+        """The split of a document or record, from a hash of its content."""
+        u = int.from_bytes(digest[:8], "big") / 2**64  # uniform in [0, 1)
+        if u < self.valid_fraction:
+            return "valid"
+        return "test" if u < self.valid_fraction + self.test_fraction else "train"
 
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """What goes where: by hash; or by two cuts, in characters through all the text, or in records."""
+    """Assigns records to splits: by hash, or by two boundaries, counted in characters of running text or in records."""
 
-    shares: SplitFractions
-    cuts: tuple[int, int] | None = None  # end of train, end of test
+    fractions: SplitFractions
+    boundaries: tuple[int, int] | None = None  # end of train, end of test
 
-    def deal(self, records: Iterable[Record]) -> Iterator[tuple[SplitName, Record]]:
-        place = 0
+    def assign(self, records: Iterable[Record]) -> Iterator[tuple[SplitName, Record]]:
+        offset = 0
         for record in records:
-            if not self.shares.hold_out:
+            if not self.fractions.any_held_out:
                 yield "train", record
-            elif self.cuts is None:
-                yield self.shares.part(digest_of(key_of(record))), record
+            elif self.boundaries is None:
+                yield self.fractions.split_of(digest_of(split_key(record))), record
             elif record == "":  # an empty line
                 yield "train", record
-            elif isinstance(record, str):  # running text may be cut in two
-                a, b = (min(max(cut - place, 0), len(record)) for cut in self.cuts)
-                pieces: list[tuple[SplitName, str]] = [
-                    ("train", record[:a]),
-                    ("test", record[a:b]),
-                    ("valid", record[b:]),
+            elif isinstance(record, str):  # running text may be cut inside a document
+                train_end, test_end = (min(max(end - offset, 0), len(record)) for end in self.boundaries)
+                parts: list[tuple[SplitName, str]] = [
+                    ("train", record[:train_end]),
+                    ("test", record[train_end:test_end]),
+                    ("valid", record[test_end:]),
                 ]
-                yield from (piece for piece in pieces if piece[1])
-                place += len(record)
+                yield from ((split, text) for split, text in parts if text)
+                offset += len(record)
             else:
-                yield ("train" if place < self.cuts[0] else "test" if place < self.cuts[1] else "valid"), record
-                place += 1
+                train_end, test_end = self.boundaries
+                yield ("train" if offset < train_end else "test" if offset < test_end else "valid"), record
+                offset += 1
 
 
 class CorpusScan:
-    """What one reading of a source tells; fed record by record."""
+    """Collects the statistics of a corpus in one pass; fed record by record."""
 
-    def __init__(self, shares: SplitFractions) -> None:
-        self.shares = shares
+    def __init__(self, fractions: SplitFractions) -> None:
+        self.fractions = fractions
         self.n_records = self.n_units = self.n_bytes = 0  # units: characters of running text, or records
-        self.parts = dict.fromkeys(SPLIT_NAMES, 0)  # records that a split by hash gives each part
+        self.split_counts = dict.fromkeys(SPLIT_NAMES, 0)  # records per split, if split by hash
         self._digest = hashlib.sha256()
 
     def add(self, record: Record) -> SplitName:
-        """Take a record in; the part that a split by hash gives it to."""
+        """Count a record; returns its split by hash."""
         self.n_records += 1
-        if isinstance(record, str):  # by far the most, so with no more work than it takes
+        if isinstance(record, str):  # the common case: encode and hash once
             data = record.encode()
             digest = key = hashlib.sha256(data).digest()
             self.n_units += len(record)
             self.n_bytes += len(data)
         else:
-            digest, key = digest_of(repr(record)), digest_of(key_of(record))
+            digest, key = digest_of(repr(record)), digest_of(split_key(record))
             self.n_units += 1
             self.n_bytes += sum(len(text.encode()) for text in texts_of(record))
         self._digest.update(digest)
-        part = self.shares.part(key)
-        self.parts[part] += 1
-        return part
+        split = self.fractions.split_of(key)
+        self.split_counts[split] += 1
+        return split
 
     @property
     def digest(self) -> str:
-        """Of all the content, in order."""
+        """Hash of all records, in order."""
         return self._digest.hexdigest()
 
-    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The same records, added as they pass."""
+    def tap(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Pass records through and count them."""
         for record in records:
             self.add(record)
             yield record
 
     def result(self) -> "CorpusStats":
-        return CorpusStats(self.n_records, self.n_units, self.n_bytes, self.digest, dict(self.parts))
+        return CorpusStats(self.n_records, self.n_units, self.n_bytes, self.digest, dict(self.split_counts))
 
 
 @dataclass(frozen=True)
@@ -147,85 +141,83 @@ class CorpusStats:
     n_units: int
     n_bytes: int
     digest: str
-    parts: dict[str, int]
+    split_counts: dict[str, int]
 
 
-def scan(records: Iterable[Record], shares: SplitFractions) -> CorpusStats:
-    found = CorpusScan(shares)
+def scan(records: Iterable[Record], fractions: SplitFractions) -> CorpusStats:
+    corpus_scan = CorpusScan(fractions)
     for record in records:
-        found.add(record)
-    return found.result()
+        corpus_scan.add(record)
+    return corpus_scan.result()
 
 
-def make_plan(found: CorpusStats, shares: SplitFractions, name: str) -> SplitPlan:
-    """By hash where there are documents enough for it, else by cutting off the end."""
-    wanted = {"train": 1.0, "valid": shares.valid_fraction, "test": shares.test_fraction}
-    if shares.split == "hash" or (shares.split == "auto" and found.n_records >= FEW):
-        if all(found.parts[part] for part, share in wanted.items() if share):
-            return SplitPlan(shares)
-        if shares.split == "hash":
+def make_plan(stats: CorpusStats, fractions: SplitFractions, name: str) -> SplitPlan:
+    """By hash if there are enough documents, else by holding out the end."""
+    fraction_by_split = {"train": 1.0, "valid": fractions.valid_fraction, "test": fractions.test_fraction}
+    if fractions.split == "hash" or (fractions.split == "auto" and stats.n_records >= MIN_HASH_DOCUMENTS):
+        if all(stats.split_counts[split] for split, fraction in fraction_by_split.items() if fraction):
+            return SplitPlan(fractions)
+        if fractions.split == "hash":
             raise DataError(
-                f"{name}: {found.n_records} documents are too few to split by hash: {found.parts}; "
-                f"split off the end instead (split=tail), or give more"
+                f"{name}: {stats.n_records} documents are too few to split by hash: {stats.split_counts}; "
+                f"hold out the end instead (split=tail), or give more"
             )
-    n = found.n_units
-    cuts = round(n * (1 - shares.valid_fraction - shares.test_fraction)), round(n * (1 - shares.valid_fraction))
-    sizes = {"train": cuts[0], "test": cuts[1] - cuts[0], "valid": n - cuts[1]}
-    if any(not sizes[part] for part, share in wanted.items() if share):
-        shared = f"valid_fraction={shares.valid_fraction}" + (
-            f", test_fraction={shares.test_fraction}" if shares.test_fraction else ""
+    n = stats.n_units
+    train_end = round(n * (1 - fractions.valid_fraction - fractions.test_fraction))
+    test_end = round(n * (1 - fractions.valid_fraction))
+    sizes = {"train": train_end, "test": test_end - train_end, "valid": n - test_end}
+    if any(not sizes[split] for split, fraction in fraction_by_split.items() if fraction):
+        settings = f"valid_fraction={fractions.valid_fraction}" + (
+            f", test_fraction={fractions.test_fraction}" if fractions.test_fraction else ""
         )
         raise DataError(
-            f"{name} is too short to be split into training and held-out text with {shared}; give more text"
+            f"{name} is too short to be split into training and held-out text with {settings}; give more text"
         )
-    return SplitPlan(shares, cuts)
-
-
-def plan_of(source: DataSource, shares: SplitFractions) -> SplitPlan:
-    return make_plan(scan(source.records(), shares), shares, source.name)
+    return SplitPlan(fractions, (train_end, test_end))
 
 
 def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str = "auto") -> Split:
-    """Documents in memory, dealt."""
+    """Split documents that are in memory."""
     documents = list(documents)
-    shares = SplitFractions(valid, test, mode)
-    plan = make_plan(scan(documents, shares), shares, "this text")
-    found = Split([], [], [])
-    for part, document in grouped(plan.deal(documents)):
-        getattr(found, part).append(document)
-    return found
+    fractions = SplitFractions(valid, test, mode)
+    plan = make_plan(scan(documents, fractions), fractions, "this text")
+    splits = Split([], [], [])
+    for name, document in documents_by_split(plan.assign(documents)):
+        getattr(splits, name).append(document)
+    return splits
 
 
-def split_records(source: DataSource, shares: SplitFractions, part: SplitName) -> Iterator[Record]:
-    """The records of a part, whole but for running text."""
-    if not shares.hold_out:
-        return source.records() if part == "train" else iter(())
-    return (record for where, record in plan_of(source, shares).deal(source.records()) if where == part)
+def split_records(source: DataSource, fractions: SplitFractions, split: SplitName) -> Iterator[Record]:
+    """The records of one split. Only running text is ever cut inside a record."""
+    if not fractions.any_held_out:
+        return source.records() if split == "train" else iter(())
+    plan = make_plan(scan(source.records(), fractions), fractions, source.name)
+    return (record for name, record in plan.assign(source.records()) if name == split)
 
 
-# ── what a recipe says ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the [data] section of a recipe ────────────────────────────────────────────────────────────────────────────────
 
 
 def sources_of(config: DataConfig) -> dict[str, tuple[DataSource, float]]:
-    """The sources of a recipe and their weights: one, or those of its mix."""
+    """The sources of a recipe with their mixture weights: `path`, or those of `mix`."""
     paths = dict(config.mix) or {config.path: 1.0}
-    return {path: (_open(path, config), weight) for path, weight in paths.items()}
+    return {path: (_open(path, config, config.target_path), weight) for path, weight in paths.items()}
 
 
-def split_source(config: DataConfig, part: SplitName) -> DataSource | None:
-    """The source a part has for itself, where the recipe names one."""
-    path = {"valid": config.valid_path, "test": config.test_path}.get(part)
-    return _open(path, config, is_part=True) if path else None
+def split_source(config: DataConfig, split: SplitName) -> DataSource | None:
+    """The source of a split that has its own path in the recipe (`valid_path`, `test_path`), else None."""
+    path = {"valid": config.valid_path, "test": config.test_path}.get(split)
+    return _open(path, config) if path else None
 
 
-def _open(path: str, config: DataConfig, *, is_part: bool = False) -> DataSource:
+def _open(path: str, config: DataConfig, target_path: str | None = None) -> DataSource:
     return open_source(
         path,
         root=config.root,
         format=config.format,
         text=config.text,
         pairs=config.pairs,
-        target_path=None if is_part else config.target_path,
+        target_path=target_path,
         label=config.label,
         separator=config.separator,
         tag_scheme=config.tag_scheme,
@@ -234,23 +226,23 @@ def _open(path: str, config: DataConfig, *, is_part: bool = False) -> DataSource
 
 
 def with_absolute_paths(config: DataConfig) -> DataConfig:
-    """The same with absolute paths, which hold wherever one stands."""
+    """The config with absolute paths, valid from any working directory."""
 
-    def at(path: str | None) -> str | None:
+    def absolute(path: str | None) -> str | None:
         return None if path is None else locate(path, config.root)
 
     return config.replace(
         path=locate(config.path, config.root),
         mix={locate(path, config.root): weight for path, weight in config.mix.items()},
-        target_path=at(config.target_path),
-        valid_path=at(config.valid_path),
-        test_path=at(config.test_path),
+        target_path=absolute(config.target_path),
+        valid_path=absolute(config.valid_path),
+        test_path=absolute(config.test_path),
         root=None,
     )
 
 
 def split_fractions(config: DataConfig) -> SplitFractions:
-    """A part that has a source of its own takes no share of the rest."""
+    """The fractions of a recipe; a split with its own path takes nothing from the training data."""
     return SplitFractions(
         0.0 if config.valid_path else config.valid_fraction,
         0.0 if config.test_path else config.test_fraction,
@@ -263,11 +255,11 @@ def load_documents(path: str, root: str | None = None, *, format: str = "auto") 
     return list(open_source(path, root=root, format=format).documents())
 
 
-def read_split(config: DataConfig, part: SplitName) -> Iterator[str]:
-    """The documents of one part of what a recipe names."""
-    own = split_source(config, part)
-    if own is not None:
-        return own.documents()
-    shares = split_fractions(config)
+def read_split(config: DataConfig, split: SplitName) -> Iterator[str]:
+    """The documents of one split of a recipe's data."""
+    source = split_source(config, split)
+    if source is not None:
+        return source.documents()
+    fractions = split_fractions(config)
     sources = (source for source, _ in sources_of(config).values())
-    return chain.from_iterable(documents_of(split_records(source, shares, part)) for source in sources)
+    return chain.from_iterable(documents_of(split_records(source, fractions, split)) for source in sources)

@@ -1,51 +1,52 @@
-"""Generated tasks with exact answers: no data to find, no end to it, and right or wrong is never in doubt.
+"""Synthetic tasks: unlimited generated data whose answers are exactly right or wrong.
 
-`pairs("dates", seed=1)` yields (question, answer) for ever, the same ones for the same seed. Longer sentences that are
-no harder: "dates:3" has one to three of them in a row, "dates+9" each among up to nine other words. As a corpus for a
-language model, a pair is one line: the question, a tab, the answer. `exact_match` scores answers.
+`pairs("dates", seed=1)` yields (question, answer) pairs without end, the same ones for the same seed. Two variants are
+longer but no harder: "dates:3" joins one to three questions, "dates+9" surrounds each with up to nine filler words. As
+a corpus for a language model, a pair is one line: the question, a tab, the answer.
 """
 
 import datetime
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from headway.data.records import Pair
-from headway.errors import ConfigError, InputError, suggest
+from headway.errors import ConfigError, suggest
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WORDS += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-OTHER_WORDS = ["the", "old", "train", "from", "our", "town", "left", "early", "and", "no", "one", "saw", "it"]
-OTHER_WORDS += ["again", "until", "a", "letter", "came", "with", "news", "of", "snow", "so", "we", "went", "home", "by"]
-OTHER_WORDS += ["boat", "then", "she", "wrote", "that", "all", "was", "well", "but", "he", "never", "read", "what"]
-OTHER_WORDS += ["they", "sent"]
-OF_LETTERS = ("copy", "reverse", "sort")  # whose questions would be words among words
+FILLER_TEXT = (
+    "the old train from our town left early and no one saw it again until a letter came with news of snow so we went "
+    "home by boat then she wrote that all was well but he never read what they sent"
+)
+FILLER_WORDS = FILLER_TEXT.split()
+LETTER_TASKS = ("copy", "reverse", "sort")  # no filler words: their questions are words themselves
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def _letters(rng: random.Random) -> str:
+def _random_word(rng: random.Random) -> str:
     return "".join(rng.choices(LETTERS, k=rng.randint(1, 12)))
 
 
 def copy(rng: random.Random) -> tuple[str, str]:
-    word = _letters(rng)
+    word = _random_word(rng)
     return word, word
 
 
 def reverse(rng: random.Random) -> tuple[str, str]:
-    word = _letters(rng)
+    word = _random_word(rng)
     return word, word[::-1]
 
 
 def sort(rng: random.Random) -> tuple[str, str]:
-    word = _letters(rng)
+    word = _random_word(rng)
     return word, "".join(sorted(word))
 
 
 def dates(rng: random.Random) -> tuple[str, str]:
-    """ "3rd of March 1987" → "1987-03-03", and other ways to write a date."""
+    """ "3rd of March 1987" → "1987-03-03", and other date formats."""
     day = datetime.date(1900, 1, 1) + datetime.timedelta(days=rng.randrange(200 * 365))
     month = day.strftime("%B")
     suffix = "th" if 10 < day.day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
@@ -59,7 +60,8 @@ def dates(rng: random.Random) -> tuple[str, str]:
 
 
 def in_words(n: int) -> str:
-    """
+    """An integer in English words.
+
     >>> in_words(4027)
     'four thousand twenty-seven'
     """
@@ -69,8 +71,8 @@ def in_words(n: int) -> str:
         return TENS[n // 10] + (f"-{WORDS[n % 10]}" if n % 10 else "")
     for size, name in ((1_000_000, "million"), (1000, "thousand"), (100, "hundred")):
         if n >= size:
-            rest = n % size
-            return f"{in_words(n // size)} {name}" + (f" {in_words(rest)}" if rest else "")
+            remainder = n % size
+            return f"{in_words(n // size)} {name}" + (f" {in_words(remainder)}" if remainder else "")
     raise AssertionError(n)
 
 
@@ -97,49 +99,37 @@ TASKS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
 
 
 def pairs(task: str, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Questions and answers without end; the same for the same seed."""
+    """Endless (question, answer) pairs; the same for the same seed."""
     if not is_task(task):
-        raise ConfigError(f"no task {task!r}." + suggest(task, TASKS, otherwise=f" There are: {', '.join(TASKS)}"))
-    rng, (name, in_a_row, n_words) = random.Random(f"{task} {seed}"), _parse(task)
+        raise ConfigError(f"no task {task!r}." + suggest(task, TASKS, otherwise=f" The tasks are: {', '.join(TASKS)}"))
+    rng, (name, max_joined, max_filler) = random.Random(f"{task} {seed}"), _parse(task)
     while True:
-        some = [TASKS[name](rng) for _ in range(rng.randint(1, in_a_row) if in_a_row > 1 else 1)]
-        questions = [_among(rng, question, n_words) if n_words else question for question, _ in some]
-        yield "; ".join(questions), "; ".join(answer for _, answer in some)
+        joined = [TASKS[name](rng) for _ in range(rng.randint(1, max_joined) if max_joined > 1 else 1)]
+        questions = [_add_filler(rng, question, max_filler) if max_filler else question for question, _ in joined]
+        yield "; ".join(questions), "; ".join(answer for _, answer in joined)
 
 
-def _among(rng: random.Random, question: str, n_words: int) -> str:
-    words = rng.choices(OTHER_WORDS, k=rng.randint(0, n_words))
-    place = rng.randint(0, len(words))
-    return " ".join([*words[:place], question, *words[place:]])
+def _add_filler(rng: random.Random, question: str, max_filler: int) -> str:
+    words = rng.choices(FILLER_WORDS, k=rng.randint(0, max_filler))
+    index = rng.randint(0, len(words))
+    return " ".join([*words[:index], question, *words[index:]])
 
 
 def _parse(name: str) -> tuple[str, int, int]:
-    """A task, how many at most are in a row, and among how many other words at most each stands."""
+    """(task, most joined questions, most filler words); the task is "" if the name is invalid."""
     match = re.fullmatch(r"([a-z]+)(?::(\d{1,3}))?(?:\+(\d{1,3}))?", name, re.ASCII)
-    task, in_a_row, n_words = match.groups() if match else ("", None, None)
-    if task not in TASKS or in_a_row == "0" or (n_words is not None and task in OF_LETTERS):
+    task, max_joined, max_filler = match.groups() if match else ("", None, None)
+    if task not in TASKS or max_joined == "0" or (max_filler is not None and task in LETTER_TASKS):
         return "", 0, 0
-    return task, int(in_a_row or 1), int(n_words or 0)
+    return task, int(max_joined or 1), int(max_filler or 0)
 
 
 def is_task(name: str) -> bool:
-    """Whether it is one of the tasks, or longer sentences of one, such as "dates:3" and "dates+9"."""
+    """Whether the name is a task or a longer variant of one, such as "dates:3" or "dates+9"."""
     return bool(_parse(name)[0])
 
 
 def task_pairs(task: str, *, n: int = 20_000, seed: int = 0) -> Iterator[Pair]:
-    """The first n of them, as a data source."""
+    """The first n pairs of a task, as records."""
     for question, answer in islice(pairs(task, seed=seed), n):
         yield Pair(question, answer)
-
-
-def exact_match(answers: Iterable[str], expected: Iterable[str]) -> float:
-    """The share of answers that are right to the letter, but for spaces at their ends.
-
-    >>> exact_match(["1987-03-03", "1987-03-04 "], ["1987-03-03", "1987-03-03"])
-    0.5
-    """
-    right = [answer.strip() == wanted.strip() for answer, wanted in zip(answers, expected, strict=True)]
-    if not right:
-        raise InputError("there is no answer to score")
-    return sum(right) / len(right)

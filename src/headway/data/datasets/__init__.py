@@ -1,1 +1,1 @@
-"""Datasets: one per training objective."""
+"""Datasets: one module per training objective."""

@@ -1,4 +1,4 @@
-"""Examples for an encoder with a head: a label for a text, a tag for every word, a stretch of text for a question."""
+"""Datasets for an encoder with a head: text classification, tagging, and extractive question answering."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.data.loader import IGNORE, Batch, RngKey, count_targets
-from headway.data.padding import RaggedArray, room_for
+from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
+from headway.data.padding import RaggedArray, text_capacity
 from headway.data.records import Labelled, Question, Tagged
 from headway.data.sampler import Indices
 from headway.errors import ConfigError, DataError, suggest
@@ -31,7 +31,7 @@ class LabelBatch(Batch):
 class TagBatch(Batch):
     ids: Tensor  # (B, T)
     mask: Tensor  # (B, T)
-    tags: Tensor  # (B, T) at the first piece of each word, IGNORE elsewhere
+    tags: Tensor  # (B, T) at the first subword of each word, IGNORE_INDEX elsewhere
 
     @property
     def n_targets(self) -> int:
@@ -42,9 +42,9 @@ class TagBatch(Batch):
 class SpanBatch(Batch):
     ids: Tensor  # (B, T)
     mask: Tensor  # (B, T)
-    segments: Tensor  # (B, T) 0 the question, 1 the context
-    starts: Tensor  # (B,) first token of the answer; 0, the first of the row, where the context does not say
-    ends: Tensor  # (B,) its last token
+    segments: Tensor  # (B, T) 0 for the question, 1 for the context
+    starts: Tensor  # (B,) first token of the answer; 0, the first token of the row, if the row does not hold it
+    ends: Tensor  # (B,) last token of the answer
 
     @property
     def n_targets(self) -> int:
@@ -52,7 +52,7 @@ class SpanBatch(Batch):
 
 
 class PaddedTexts:
-    """What the three collections below share: texts as framed rows of ids."""
+    """Base of the datasets below: texts as framed rows of ids."""
 
     def __init__(self, rows: Iterable[Sequence[int]], tokenizer: Tokenizer):
         self.ids, self.tokenizer = RaggedArray(rows), tokenizer
@@ -69,20 +69,20 @@ class PaddedTexts:
         return self.ids.padded(indices, self.tokenizer.pad_id)
 
 
-def names_of(found: Iterable[str], given: Sequence[str] | None) -> list[str]:
-    """Names in their order: those given, or those found, sorted, numbers by size."""
+def label_names(observed: Iterable[str], names: Sequence[str] | None) -> list[str]:
+    """`names` in their order, or the observed names sorted, with integers in numerical order."""
 
-    def place(name: str) -> tuple[bool, int, str]:
+    def sort_key(name: str) -> tuple[bool, int, str]:
         return not name.isdecimal(), len(name) if name.isdecimal() else 0, name
 
-    names = sorted(set(found), key=place) if given is None else list(given)
-    if len(set(names)) != len(names):
-        raise ConfigError(f"a name is given twice: {names}")
-    return names
+    ordered = sorted(set(observed), key=sort_key) if names is None else list(names)
+    if len(set(ordered)) != len(ordered):
+        raise ConfigError(f"a label name occurs twice: {ordered}")
+    return ordered
 
 
 class ClassificationDataset(PaddedTexts):
-    """Texts with one label each; `labels` fixes their order, else they are sorted. Long texts are cut at their end."""
+    """Texts with one label each. `labels` fixes the order of the labels (default: sorted). Long texts are truncated."""
 
     def __init__(
         self, records: Iterable[Labelled], tokenizer: Tokenizer, context: int, labels: Sequence[str] | None = None
@@ -90,26 +90,26 @@ class ClassificationDataset(PaddedTexts):
         records = list(records)
         if not records:
             raise DataError("there are no labelled texts to learn from")
-        room, _ = room_for(tokenizer, context)
+        capacity, _ = text_capacity(tokenizer, context)
         encoded = tokenizer.encode_batch([record.text for record in records])
-        super().__init__((tokenizer.frame(ids[:room])[0] for ids in encoded), tokenizer)
-        self.labels = names_of((record.label for record in records), labels)
-        self.numbers = np.array([_number(record.label, self.labels) for record in records], dtype=np.int64)
+        super().__init__((tokenizer.build_inputs(ids[:capacity])[0] for ids in encoded), tokenizer)
+        self.labels = label_names((record.label for record in records), labels)
+        self.label_ids = np.array([_label_id(record.label, self.labels) for record in records], dtype=np.int64)
 
-    def collate(self, indices: Indices, draw: RngKey | None = None) -> LabelBatch:
+    def collate(self, indices: Indices, rng: RngKey | None = None) -> LabelBatch:
         ids, mask = self.padded(indices)
-        return LabelBatch(ids, mask, torch.from_numpy(self.numbers[indices]))
+        return LabelBatch(ids, mask, torch.from_numpy(self.label_ids[indices]))
 
 
-def _number(name: str, names: list[str]) -> int:
+def _label_id(name: str, names: list[str]) -> int:
     try:
         return names.index(name)
     except ValueError:
-        raise DataError(f"{name!r} is not one of {', '.join(names[:20])}." + suggest(name, names)) from None
+        raise DataError(f"label {name!r} is not one of {', '.join(names[:20])}." + suggest(name, names)) from None
 
 
 class TaggingDataset(PaddedTexts):
-    """Sentences with a tag for every word, at its first piece (Devlin et al. 2019, §5.3); long ones are cut."""
+    """Sentences with a tag at the first subword of every word (Devlin et al. 2019, §5.3). Long ones are truncated."""
 
     def __init__(
         self, records: Iterable[Tagged], tokenizer: Tokenizer, context: int, tags: Sequence[str] | None = None
@@ -117,38 +117,38 @@ class TaggingDataset(PaddedTexts):
         records = list(records)
         if not records:
             raise DataError("there are no tagged sentences to learn from")
-        room, lead = room_for(tokenizer, context)
-        self.tags = names_of((tag for record in records for tag in record.tags), tags)
+        capacity, n_leading = text_capacity(tokenizer, context)
+        self.tags = label_names((tag for record in records for tag in record.tags), tags)
         rows, targets = [], []
         for record in records:
             text = " ".join(record.words)
-            sentence = tokenizer.encode_with_offsets(text)
-            word_at = [number for number, word in enumerate(record.words) for _ in f"{word} "]  # of each character
-            wanted = [IGNORE] * lead
-            done = -1  # the last word that has its tag
-            for start, end in sentence.offsets[:room]:
-                # A piece may begin with the space before its word, and belongs to the word it ends in.
-                word = word_at[end - 1] if end > start else done
-                is_new = word > done and bool(text[start:end].strip())
-                wanted.append(_number(record.tags[word], self.tags) if is_new else IGNORE)
-                done = word if is_new else done
-            rows.append(tokenizer.frame(sentence.ids[:room])[0])
-            targets.append(wanted + [IGNORE] * (len(rows[-1]) - len(wanted)))
+            encoded = tokenizer.encode_with_offsets(text)
+            word_of_char = [i for i, word in enumerate(record.words) for _ in f"{word} "]
+            row_targets = [IGNORE_INDEX] * n_leading
+            last_tagged = -1  # index of the last word with a target
+            for start, end in encoded.offsets[:capacity]:
+                # A subword may begin with the space before its word; it belongs to the word it ends in.
+                word = word_of_char[end - 1] if end > start else last_tagged
+                is_first = word > last_tagged and bool(text[start:end].strip())
+                row_targets.append(_label_id(record.tags[word], self.tags) if is_first else IGNORE_INDEX)
+                last_tagged = word if is_first else last_tagged
+            rows.append(tokenizer.build_inputs(encoded.ids[:capacity])[0])
+            targets.append(row_targets + [IGNORE_INDEX] * (len(rows[-1]) - len(row_targets)))
         super().__init__(rows, tokenizer)
         self.targets = RaggedArray(targets)
 
-    def collate(self, indices: Indices, draw: RngKey | None = None) -> TagBatch:
+    def collate(self, indices: Indices, rng: RngKey | None = None) -> TagBatch:
         ids, mask = self.padded(indices)
-        tags, _ = self.targets.padded(indices, IGNORE)
+        tags, _ = self.targets.padded(indices, IGNORE_INDEX)
         return TagBatch(ids, mask, tags)
 
 
 class SpanDataset(PaddedTexts):
-    """Questions with their contexts: [CLS] question [SEP] context [SEP], and where the answer is.
+    """Questions with their contexts, [CLS] question [SEP] context [SEP], and the token span of the answer.
 
-    A context that is too long becomes several rows that overlap by `overlap` tokens, or by half where that is less; in
-    those that do not hold the whole answer the context does not say (Devlin et al. 2019, §4.2-4.3). `places` says, for
-    reading answers off, which question a row belongs to and which characters of the context each token stands for.
+    A context that is too long becomes several rows that overlap by `overlap` tokens, or by half a row if that is less;
+    a row without the complete answer counts as unanswerable (Devlin et al. 2019, §4.2-4.3). `row_origins` maps rows
+    back to their question and tokens back to characters of the context.
     """
 
     def __init__(self, records: Iterable[Question], tokenizer: Tokenizer, context: int, *, overlap: int = 128):
@@ -156,47 +156,50 @@ class SpanDataset(PaddedTexts):
         if not self.questions:
             raise DataError("there are no questions to learn from")
         rows, segments, spans = [], [], []
-        self.places: list[tuple[int, int, list[tuple[int, int]]]] = []  # question, first context token, offsets
-        most, _ = room_for(tokenizer, context, 2)
+        # Of each row: question index, column of the first context token, character offsets of the context tokens.
+        self.row_origins: list[tuple[int, int, list[tuple[int, int]]]] = []
+        capacity, _ = text_capacity(tokenizer, context, 2)
         for number, record in enumerate(self.questions):
-            question = tokenizer.encode(record.question)[: most // 2]
-            text = tokenizer.encode_with_offsets(record.context)
-            room = most - len(question)
-            step = max(1, room - min(overlap, room // 2))
-            first = len(tokenizer.frame(question)[0])
-            for begin in range(0, max(1, len(text.ids) - (room - step)), step):
-                offsets = text.offsets[begin : begin + room]
-                ids, segment = tokenizer.frame(question, text.ids[begin : begin + room])
+            question = tokenizer.encode(record.question)[: capacity // 2]
+            encoded = tokenizer.encode_with_offsets(record.context)
+            width = capacity - len(question)  # context tokens per row
+            stride = max(1, width - min(overlap, width // 2))
+            first_column = len(tokenizer.build_inputs(question)[0])
+            for start in range(0, max(1, len(encoded.ids) - (width - stride)), stride):
+                offsets = encoded.offsets[start : start + width]
+                ids, segment = tokenizer.build_inputs(question, encoded.ids[start : start + width])
                 rows.append(ids)
                 segments.append(segment)
-                spans.append(_span(record, offsets, first))
-                self.places.append((number, first, offsets))
+                spans.append(_answer_span(record, offsets, first_column))
+                self.row_origins.append((number, first_column, offsets))
         super().__init__(rows, tokenizer)
         self.segments = RaggedArray(segments)
         self.spans = np.array(spans, dtype=np.int64)  # (N, 2)
 
-    def collate(self, indices: Indices, draw: RngKey | None = None) -> SpanBatch:
+    def collate(self, indices: Indices, rng: RngKey | None = None) -> SpanBatch:
         ids, mask = self.padded(indices)
         segments, _ = self.segments.padded(indices, 0)
         spans = torch.from_numpy(self.spans[indices])
         return SpanBatch(ids, mask, segments, spans[:, 0], spans[:, 1])
 
     def text(self, row: int, start: int, end: int) -> str:
-        """What tokens start … end of a row say, in the characters of the context; "" for no answer."""
-        question, first, offsets = self.places[row]
-        if not first <= start <= end < first + len(offsets):
+        """The context's text from token `start` to token `end` of a row, inclusive; "" if that is no answer."""
+        question, first_column, offsets = self.row_origins[row]
+        if not first_column <= start <= end < first_column + len(offsets):
             return ""
-        return self.questions[question].context[offsets[start - first][0] : offsets[end - first][1]].strip()
+        char_start, char_end = offsets[start - first_column][0], offsets[end - first_column][1]
+        return self.questions[question].context[char_start:char_end].strip()
 
 
-def _span(record: Question, offsets: list[tuple[int, int]], first: int) -> tuple[int, int]:
-    """First and last token of the first answer, counted in the row; (0, 0) where the row does not hold it."""
+def _answer_span(record: Question, offsets: list[tuple[int, int]], first_column: int) -> tuple[int, int]:
+    """Columns of the first and last token of the first answer; (0, 0) if the row does not hold all of it."""
     if not record.answers:
         return 0, 0
     answer = record.answers[0]
-    begin = answer.start + len(answer.text) - len(answer.text.lstrip())  # spaces at its ends are in no token of some
-    end = begin + len(answer.text.strip())
-    inside = [i for i, (start, stop) in enumerate(offsets) if start < end and stop > begin]
-    if not inside or offsets[inside[0]][0] > begin or offsets[inside[-1]][1] < end:
+    # Without surrounding spaces, which some tokenizers give to no token.
+    char_start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    char_end = char_start + len(answer.text.strip())
+    overlapping = [i for i, (start, end) in enumerate(offsets) if start < char_end and end > char_start]
+    if not overlapping or offsets[overlapping[0]][0] > char_start or offsets[overlapping[-1]][1] < char_end:
         return 0, 0
-    return first + inside[0], first + inside[-1]
+    return first_column + overlapping[0], first_column + overlapping[-1]
