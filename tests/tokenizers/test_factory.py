@@ -1,4 +1,4 @@
-"""The kinds of tokenizer: what each is made of, and what it keeps of a text."""
+"""The kinds of tokenizer: what each one learns, and what it keeps of a text."""
 
 import pytest
 import tokenizers as rust
@@ -10,30 +10,30 @@ from headway.data import load_documents
 from headway.errors import ConfigError, DataError, InputError
 from headway.tokenizers import KINDS
 
-TEXT = ["to be or not to be, that is the question:\n", "To be — don't you see? — is to do.\n\n", "naïve 42 😀\n"]
-MADE = {kind: tokenizers.train(kind, TEXT * 3, None if kind in ("char", "word") else 300) for kind in KINDS}
+TEXTS = ["to be or not to be, that is the question:\n", "To be — don't you see? — is to do.\n\n", "naïve 42 😀\n"]
+
+
+def train(kind, texts, vocab_size, **options):
+    return tokenizers.train(kind, texts, None if kind in ("char", "word") else vocab_size, **options)
+
+
+TRAINED = {kind: train(kind, TEXTS * 3, 300) for kind in KINDS}
 LOSSLESS = [kind for kind in KINDS if kind != "wordpiece"]
 
 
 @pytest.mark.parametrize("kind", LOSSLESS)
-def test_what_it_was_made_from_comes_back(kind):
-    tokenizer = MADE[kind]
-    for text in TEXT:
+def test_lossless_kinds_restore_their_training_text(kind):
+    tokenizer = TRAINED[kind]
+    for text in TEXTS:
         assert tokenizer.decode(tokenizer.encode(text)) == text
         assert tokenizer.lost_bytes(text) == 0
 
 
-@given(st.text())
-@settings(max_examples=3000)
-def test_bpe_gives_any_unicode_back(text):
-    assert MADE["bpe"].decode(MADE["bpe"].encode(text)) == text
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@given(st.text(alphabet=sorted(set("".join(TEXT)))))
-@settings(max_examples=200)
-def test_offsets_belong_to_the_ids_and_cover_what_is_kept(kind, text):
-    tokenizer = MADE[kind]
+@given(st.text(alphabet=sorted(set("".join(TEXTS)))))
+@settings(max_examples=100)
+def test_offsets_belong_to_the_ids_and_cover_all_but_whitespace(kind, text):
+    tokenizer = TRAINED[kind]
     ids, offsets = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     assert [start for start, _ in offsets] == sorted(start for start, _ in offsets)
@@ -43,10 +43,10 @@ def test_offsets_belong_to_the_ids_and_cover_what_is_kept(kind, text):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.text(alphabet="<s>/unk[CLS]MASKPADE |endoftx"))
-@settings(max_examples=200)
-def test_a_text_that_spells_a_special_token_is_text(kind, text):
+@settings(max_examples=100)
+def test_special_tokens_in_a_text_are_ordinary_text(kind, text):
     """Rule 2 of base.py, for every kind: also "<|endoftext|>" and "[MASK]" themselves."""
-    tokenizer = MADE[kind]
+    tokenizer = TRAINED[kind]
     special = set(tokenizer.special_ids.values()) - {tokenizer.unk_id}
     for spelled in (text, f"a {' '.join(tokenizer.special_ids)} b", *tokenizer.special_ids):
         assert not special & set(tokenizer.encode(spelled))
@@ -64,127 +64,118 @@ def test_words_are_counted_and_rare_ones_are_unknown(tmp_path):
     assert load_tokenizer(tmp_path).counts == words.counts
 
 
-def test_words_may_be_cut_at_punctuation_or_at_spaces_alone():
+def test_words_are_split_at_punctuation_or_at_spaces_alone():
     text = "don't stop (now) n't <unk>\n"
-    cut = {how: tokenizers.train("word", [text], pre_tokenizer=how) for how in ("punctuation", "spaces")}
-    spelled = {how: [t.token(i) for i in t.encode(text)] for how, t in cut.items()}
-    assert spelled["punctuation"] == ["don't", " stop", " (", "now", ")", " n't", " <", "unk", ">", "\n"]
-    assert spelled["spaces"] == ["don't", " stop", " (now)", " n't", " <unk>", "\n"]
+    trained = {name: tokenizers.train("word", [text], pre_tokenizer=name) for name in ("punctuation", "spaces")}
+    words = {name: [tokenizer.token(i) for i in tokenizer.encode(text)] for name, tokenizer in trained.items()}
+    assert words["punctuation"] == ["don't", " stop", " (", "now", ")", " n't", " <", "unk", ">", "\n"]
+    assert words["spaces"] == ["don't", " stop", " (now)", " n't", " <unk>", "\n"]
     lower = tokenizers.train("word", ["The the"], lowercase=True)
     assert lower.encode(" THE") == lower.encode(" the")
 
 
-def test_lines_of_tokenized_corpora_have_their_published_counts():
-    """Penn Treebank and WikiText: a token for every word and one for every line end; lines begin and end in a space."""
+def test_lines_of_tokenized_corpora_have_their_published_token_counts():
+    """Penn Treebank and WikiText: one token per word and one per newline; lines start and end with a space."""
     lines = [" no it was n't black monday \n", " but while the <unk> was n't \n"]
-    words = tokenizers.train("word", ["".join(lines)], words="spaces")
+    words = tokenizers.train("word", ["".join(lines)], pre_tokenizer="spaces")
     assert len(words.encode("".join(lines))) == sum(len(line.split()) + 1 for line in lines)
     assert words.vocab_size - 2 == len({word for line in lines for word in line.split()}) + 1
 
 
-def test_joint_vocabularies_know_both_sides():
+def test_a_joint_vocabulary_has_pieces_of_both_languages():
     pairs = [("the house", "das Haus"), ("the cat", "die Katze")] * 5
     joint = tokenizers.train("bpe", [text for pair in pairs for text in pair], 300)
     assert len(joint.encode(" Haus")) < len(" Haus")
     assert len(joint.encode(" house")) < len(" house")
 
 
-def test_special_tokens_can_be_added_and_have_ids_of_their_own(tmp_path):
-    for kind in KINDS:
-        size = None if kind in ("char", "word") else 300
-        made = tokenizers.train(kind, TEXT, size, special_tokens=["<left>", "<right>"])
-        assert {"<left>", "<right>"} <= made.special_ids.keys()
-        assert len(set(made.special_ids.values())) == len(made.special_ids)
-        assert made.decode([made.special_ids["<left>"]]) == ""
-        assert made.decode([made.special_ids["<left>"]], special=True) == "<left>"
-        if size:
-            assert made.vocab_size <= size
-        made.save(tmp_path / kind)
-        assert load_tokenizer(tmp_path / kind).special_ids == made.special_ids
+@pytest.mark.parametrize("kind", KINDS)
+def test_added_special_tokens_have_their_own_ids(kind, tmp_path):
+    tokenizer = train(kind, TEXTS, 300, special_tokens=["<left>", "<right>"])
+    assert {"<left>", "<right>"} <= tokenizer.special_ids.keys()
+    assert len(set(tokenizer.special_ids.values())) == len(tokenizer.special_ids)
+    assert tokenizer.decode([tokenizer.special_ids["<left>"]]) == ""
+    assert tokenizer.decode([tokenizer.special_ids["<left>"]], skip_special_tokens=False) == "<left>"
+    assert tokenizer.vocab_size <= 300
+    tokenizer.save(tmp_path)
+    assert load_tokenizer(tmp_path).special_ids == tokenizer.special_ids
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "error", "message"),
     [
+        ("bpe", {"vocab_size": 256}, ConfigError, "vocab_size=256 is below 257: byte-level BPE needs the 256 bytes"),
         (
             "bpe",
-            {"vocab_size": 256},
+            {"vocab_size": 258, "special_tokens": ["<a>", "<b>"]},
             ConfigError,
-            "vocab_size=256 is below 257: byte-level BPE begins",
+            "below 259.*and 2 more special tokens",
         ),
-        ("bpe", {"vocab_size": 258, "special": ["<a>", "<b>"]}, ConfigError, "below 259.*2 special tokens more"),
-        ("bpe", {"vocab_size": 300, "special": ["<a>", "<a>"]}, ConfigError, "special token '<a>' is given twice"),
-        ("bpe", {"vocab_size": 300, "special": ["<|endoftext|>"]}, ConfigError, "one of the tokenizer's own"),
-        ("wordpiece", {"vocab_size": 300, "special": ["[CLS]"]}, ConfigError, "one of the tokenizer's own"),
-        ("unigram", {"vocab_size": 300, "special": [""]}, ConfigError, "special token '' is empty"),
+        ("bpe", {"special_tokens": ["<a>", "<a>"]}, ConfigError, "special token '<a>' is given twice"),
+        ("bpe", {"special_tokens": ["<|endoftext|>"]}, ConfigError, "one that this tokenizer always has"),
+        ("wordpiece", {"special_tokens": ["[CLS]"]}, ConfigError, "one that this tokenizer always has"),
+        ("unigram", {"special_tokens": [""]}, ConfigError, "special token '' is empty"),
         ("wordpiece", {"vocab_size": 5}, ConfigError, "vocab_size=5 is below 6"),
         ("unigram", {"vocab_size": 4}, ConfigError, "vocab_size=4 is below 5"),
-        ("word", {"vocab_size": 2}, ConfigError, "leaves no room for a word"),
+        ("word", {"vocab_size": 2}, ConfigError, "vocab_size=2 leaves no words beside <unk>"),
         ("word", {"pre_tokenizer": "letters"}, ConfigError, "pre_tokenizer='letters' is not one of"),
         ("char", {"min_frequency": 2}, ConfigError, "a char tokenizer has no setting 'min_frequency'"),
         ("words", {}, ConfigError, "Did you mean 'word'"),
         ("bpe", {"min_frequency": -3}, ConfigError, "min_frequency=-3 must be a whole number from 0"),
         ("bpe", {"vocab_size": 10**20}, ConfigError, "vocab_size=1000.* must be a whole number"),
-        ("bpe", {"special": ["a"]}, ConfigError, "special token 'a' is an ordinary token of this text too"),
-        ("char", {"special": ["a"]}, ConfigError, "ordinary token"),
-        ("word", {"special": [" be"]}, ConfigError, "spaces at its ends"),
-        ("word", {"special": ["To"]}, ConfigError, "ordinary token"),
-        ("bpe", {"special": ["a\ud800"]}, InputError, "no Unicode character"),
+        ("bpe", {"special_tokens": ["a"]}, ConfigError, "special token 'a' is an ordinary token of this text too"),
+        ("char", {"special_tokens": ["a"]}, ConfigError, "ordinary token"),
+        ("word", {"special_tokens": [" be"]}, ConfigError, "starts or ends with whitespace"),
+        ("word", {"special_tokens": ["To"]}, ConfigError, "ordinary token"),
+        ("bpe", {"special_tokens": ["a\ud800"]}, InputError, "lone surrogate"),
         ("word", {"min_frequency": 1000}, DataError, "no word occurs min_frequency=1000 times"),
-        ("wordpiece", {"vocab_size": 10}, ConfigError, "vocab_size=10 is below the .* that the characters"),
-        (
-            "unigram",
-            {"vocab_size": 10},
-            ConfigError,
-            "vocab_size=10 is too small: this text has .* different characters",
-        ),
+        ("wordpiece", {"vocab_size": 10}, ConfigError, "vocab_size=10 is too small: the characters of this text"),
+        ("unigram", {"vocab_size": 10}, ConfigError, "vocab_size=10 is too small: this text has .* characters"),
     ],
 )
-def test_bad_settings_are_named(kind, options, error, message):
+def test_errors_name_the_setting(kind, options, error, message):
     with pytest.raises(error, match=message):
-        tokenizers.train(kind, TEXT, **options)
+        tokenizers.train(kind, TEXTS, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_text_is_an_error(kind):
-    with pytest.raises(DataError, match="there is none"):
+def test_training_without_text_is_an_error(kind):
+    with pytest.raises(DataError, match="training split is empty"):
         tokenizers.train(kind, iter(["", ""]))
 
 
-def test_training_takes_any_iterable_once():
-    made = tokenizers.train("bpe", (text for text in load_documents("pydocs")[:3]), 400)
-    assert made.vocab_size == 400
+def test_training_reads_any_iterable_once():
+    tokenizer = tokenizers.train("bpe", (text for text in load_documents("pydocs")[:3]), 400)
+    assert tokenizer.vocab_size == 400
 
 
-def test_a_smaller_unit_makes_a_longer_text():
-    """The lectures' question, why not letters, why not words: letters are many, words are unknown."""
+def test_smaller_units_make_longer_sequences():
+    """The trade-off of the lectures: characters make long sequences, words leave unknown ones."""
     documents = load_documents("pydocs")
-    train, held = documents[:-8], "".join(documents[-8:])
-    made = {kind: tokenizers.train(kind, train, None if kind in ("char", "word") else 2000) for kind in KINDS}
-    n = {kind: len(t.encode(held)) for kind, t in made.items()}
-    assert n["char"] > 2 * n["bpe"] > 2 * n["word"]
-    assert made["word"].vocab_size > made["bpe"].vocab_size > made["char"].vocab_size
-    unknown = made["word"].encode(held).count(made["word"].unk_id)
-    assert unknown > 100
-    assert made["bpe"].unk_id is None
+    training, held_out = documents[:40], "".join(documents[-8:])
+    char, word, bpe = (train(kind, training, 1000) for kind in ("char", "word", "bpe"))
+    n_chars, n_words, n_pieces = (len(tokenizer.encode(held_out)) for tokenizer in (char, word, bpe))
+    assert n_chars > 2 * n_pieces > 2 * n_words
+    assert word.vocab_size > bpe.vocab_size > char.vocab_size
+    assert word.encode(held_out).count(word.unk_id) > 100
+    assert bpe.unk_id is None
 
 
-def test_training_twice_gives_the_same_tokenizer():
-    """Also unigram, whose trainer by itself gives rare characters other scores each time."""
-    documents = [*load_documents("pydocs")[:20], "ǅ ∀ ☃ ♞ ⚙ ✂ ❤ ➤ Ω Ж"]
-    for kind in set(KINDS) - {"wordpiece"}:  # whose trainer breaks the last ties by chance
-        size = None if kind in ("char", "word") else 600
-        prints = {tokenizers.train(kind, documents, size).fingerprint() for _ in range(3)}
-        assert len(prints) == 1, kind
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_training_is_deterministic(kind):
+    """Also for unigram, whose trainer gives rare characters different scores in every run. WordPiece is left out: its
+    trainer breaks the last ties at random."""
+    documents = [*load_documents("pydocs")[:5], "ǅ ∀ ☃ ♞ ⚙ ✂ ❤ ➤ Ω Ж"]
+    assert len({train(kind, documents, 500).fingerprint() for _ in range(3)}) == 1
 
 
-def test_a_text_that_spells_the_unknown_word_does_not_make_it_one():
-    words = tokenizers.train("word", ["<unk> a <unk>\n<|endoftext|> a"], words="spaces")
+def test_special_tokens_in_the_training_text_are_not_words():
+    words = tokenizers.train("word", ["<unk> a <unk>\n<|endoftext|> a"], pre_tokenizer="spaces")
     assert "<unk>" not in words.counts
-    assert sorted(words.backend.get_vocab().values()) == list(range(words.vocab_size))
+    assert sorted(words.vocab.values()) == list(range(words.vocab_size))
 
 
-def test_what_stands_before_every_text_is_no_part_of_it():
+def test_the_prepended_space_covers_no_character():
     unigram = tokenizers.train("unigram", ["abc cab bca abc abc"] * 20, 14)
     ids, offsets = unigram.encode_with_offsets("zab")
     assert unigram.token(ids[0]) == "▁"
@@ -192,13 +183,19 @@ def test_what_stands_before_every_text_is_no_part_of_it():
     assert unigram.lost_bytes("ab zz") == 2
 
 
-def test_a_text_that_spells_a_special_token_makes_no_second_one():
+def test_pieces_that_look_like_byte_fallback_decode_to_themselves():
+    unigram = tokenizers.train("unigram", ["q<0x41>w<0x41>e<0x41>r <0x41>t"] * 50, 60)
+    assert "<0x41>" in unigram.vocab
+    assert unigram.decode(unigram.encode("q<0x41>w")) == "q<0x41>w"
+
+
+def test_special_tokens_in_the_training_text_are_not_duplicated():
     unigram = tokenizers.train("unigram", ["a<s>b x<s>y <unk> the quick brown fox <s> jumps"] * 20, 60)
     assert [unigram.token(i) for i in range(unigram.vocab_size)].count("<s>") == 1
     assert unigram.bos_id == 1
 
 
-def test_foreign_merges_that_lead_to_a_special_token_do_not():
+def test_merges_of_other_programs_that_lead_to_a_special_token_are_ignored():
     backend = rust.Tokenizer(rust.models.BPE(unk_token="<unk>"))
     trainer = rust.trainers.BpeTrainer(vocab_size=60, special_tokens=["<unk>", "<s>"], show_progress=False)
     backend.train_from_iterator(["a <s> b <s>"] * 50, trainer)
@@ -206,46 +203,33 @@ def test_foreign_merges_that_lead_to_a_special_token_do_not():
     assert tokenizer.bos_id not in tokenizer.encode("a <s>")
 
 
-def test_every_line_end_there_is_survives_saving(tmp_path):
-    for kind in ("char", "word"):
-        made = tokenizers.train(kind, ["abc\u2028def\u0085g\x0bh\x0c i\r\nj"])
-        made.save(tmp_path / kind)
-        assert load_tokenizer(tmp_path / kind).counts == made.counts
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_counts_of_all_line_separators_survive_saving(kind, tmp_path):
+    tokenizer = tokenizers.train(kind, ["abc\u2028def\u0085g\x0bh\x0c i\r\nj"])
+    tokenizer.save(tmp_path)
+    assert load_tokenizer(tmp_path).counts == tokenizer.counts
 
 
-def test_words_between_blanks_are_the_same_everywhere_in_a_line():
+def test_whitespace_pre_tokenizer_gives_a_word_one_id_everywhere():
     lines = ["to be <unk>  or", "\tnot to\xa0be be </s> "]
     tokenizer = tokenizers.train("word", lines, pre_tokenizer="whitespace")
-    assert tokenizer.special_tokens["unk"], tokenizer.special_tokens["eos"] == (
-        "<|unk|>",
-        "<|/s|>",
-    )  # the text has the others as words
-    assert tokenizer.special_tokens["bos"] == "<s>"
+    special = tokenizer.special_tokens
+    # <unk> and </s> are words of the text, so the special tokens have other names
+    assert (special["unk"], special["bos"], special["eos"]) == ("<|unk|>", "<s>", "<|/s|>")
     assert tokenizer.decode(tokenizer.encode(lines[0])) == "to be <unk> or"
     ids = tokenizer.encode("be be\tbe")
     assert len(set(ids)) == 1
     assert tokenizer.encode("to\xa0be") != tokenizer.encode("to be")
-    assert tokenizer.stream(["be", ""]) == [
-        tokenizer.bos_id,
-        ids[0],
-        tokenizer.eos_id,
-        tokenizer.bos_id,
-        tokenizer.eos_id,
-    ]
-    assert [tokenizer.lost_bytes(text) for text in ("to be", " to be", "to\tbe", "to new be", "é to")] == [
-        0,
-        1,
-        1,
-        3,
-        2,
-    ]
+    bos, eos = tokenizer.bos_id, tokenizer.eos_id
+    assert tokenizer.encode_stream(["be", ""]) == [bos, ids[0], eos, bos, eos]
+    texts = ("to be", " to be", "to\tbe", "to new be", "é to")
+    assert [tokenizer.lost_bytes(text) for text in texts] == [0, 1, 1, 3, 2]
 
 
-def test_words_between_blanks_come_back_from_disk_and_in_bulk(tmp_path):
+def test_whitespace_pre_tokenizer_survives_saving_and_the_fast_encoder(tmp_path):
     tokenizer = tokenizers.train("word", ["a b c <unk>", "b c"], pre_tokenizer="whitespace")
     tokenizer.save(tmp_path)
-    again = load_tokenizer(tmp_path)
+    loaded = load_tokenizer(tmp_path)
     texts = ["a  b <unk> x", "", "c\r", "\x0b a"] * 5000
-    bulk = again.encode_arrays(texts)
-    assert [ids.tolist() for ids in bulk[:4]] == [tokenizer.encode(text) for text in texts[:4]]
-    assert again.drops_blanks
+    assert [ids.tolist() for ids in loaded.encode_arrays(texts)[:4]] == [tokenizer.encode(text) for text in texts[:4]]
+    assert loaded.drops_whitespace

@@ -1,6 +1,6 @@
-"""Tokenizers: one face (`Tokenizer`), several kinds (`KINDS`), `tokenizer.json` on disk."""
+"""Tokenizers: one interface (`Tokenizer`), several kinds (`KINDS`), `tokenizer.json` on disk."""
 
-from headway.tokenizers.base import Encoding, TextStream, Tokenizer
+from headway.tokenizers.base import Encoding, Tokenizer
 from headway.tokenizers.bpe import train_bpe
 from headway.tokenizers.char import train_char
 from headway.tokenizers.factory import KINDS, train
@@ -15,7 +15,6 @@ __all__ = [
     "KINDS",
     "PATTERNS",
     "Encoding",
-    "TextStream",
     "Tokenizer",
     "load_sentencepiece",
     "load_tokenizer",

@@ -1,17 +1,16 @@
-"""Byte-level BPE: start from the 256 bytes, then merge the most frequent neighbours, again and again.
+"""Byte-level BPE: start from the 256 bytes and repeatedly merge the most frequent adjacent pair.
 
-Sennrich et al. 2016 merge characters; Radford et al. 2019, §2.2 bytes, so that no text is ever unknown.
+Sennrich et al. 2016 merge characters; Radford et al. 2019, §2.2 merge bytes, so that every text can be encoded.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 import tokenizers as rust
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.pre_tokenizers import splitter
-from headway.tokenizers.special_tokens import END, add_special, check_special
+from headway.tokenizers.pre_tokenizers import split_pre_tokenizer
+from headway.tokenizers.special_tokens import END_OF_TEXT, add_special_tokens, check_special_tokens
 
 N_BYTES = 256
 
@@ -24,15 +23,15 @@ def train_bpe(
     special_tokens: Iterable[str] = (),
     progress: bool = False,
 ) -> Tokenizer:
-    """A tokenizer of at most `vocab_size` tokens; fewer where the text has no more pairs to merge."""
-    extra = check_special(special_tokens, END)
-    least = N_BYTES + 1 + len(extra)
-    if vocab_size < least:
+    """Train a tokenizer of at most `vocab_size` tokens; fewer if the text runs out of pairs to merge."""
+    extra = check_special_tokens(special_tokens, END_OF_TEXT)
+    minimum = N_BYTES + 1 + len(extra)
+    if vocab_size < minimum:
         raise ConfigError(
-            f"vocab_size={vocab_size} is below {least}: byte-level BPE begins with all 256 bytes, and {END}"
-            + (f" and {len(extra)} special tokens more" if extra else "")
+            f"vocab_size={vocab_size} is below {minimum}: byte-level BPE needs the 256 bytes and {END_OF_TEXT}"
+            + (f", and {len(extra)} more special tokens were requested" if extra else "")
         )
-    backend = byte_level(rust.models.BPE())
+    backend = byte_level_tokenizer(rust.models.BPE())
     trainer = rust.trainers.BpeTrainer(
         vocab_size=vocab_size - 1 - len(extra),
         min_frequency=min_frequency,
@@ -40,36 +39,33 @@ def train_bpe(
         show_progress=progress,
     )
     backend.train_from_iterator(texts, trainer)
-    add_special(backend, [END], extra)  # last, as in GPT-2
-    return Tokenizer(backend, bos=END, eos=END)
+    add_special_tokens(backend, [END_OF_TEXT], extra)  # last, as in GPT-2
+    return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT)
 
 
-def byte_level(model: rust.models.BPE, pattern: str | None = None) -> rust.Tokenizer:
-    """A byte-level tokenizer around merges; words are cut as in GPT-2, or by a pattern."""
+def byte_level_tokenizer(model: rust.models.BPE, pattern: str | None = None) -> rust.Tokenizer:
+    """A byte-level tokenizer around a BPE model; `pattern` replaces GPT-2's pre-tokenization."""
     backend = rust.Tokenizer(model)
     if pattern is None:
         backend.pre_tokenizer = rust.pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
         to_bytes = rust.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = rust.pre_tokenizers.Sequence([splitter(pattern), to_bytes])
+        backend.pre_tokenizer = rust.pre_tokenizers.Sequence([split_pre_tokenizer(pattern), to_bytes])
     backend.decoder = rust.decoders.ByteLevel()
     return backend
 
 
-MergePiece = TypeVar("MergePiece", str, bytes)
+def merge_below_rank(parts: list[bytes], ranks: Mapping[bytes, int], limit: int) -> list[bytes]:
+    """Merge adjacent parts that spell the token of the lowest rank, as long as that rank is below `limit`.
 
-
-def merged(parts: list[MergePiece], ranks: Mapping[MergePiece, int], limit: int) -> list[MergePiece]:
-    """Merge neighbours, those that spell the token of the lowest rank first, by ranks below `limit` alone.
-
-    BPE as one would do it by hand. It stops at two parts: they are what a token of rank `limit` is made of.
+    This is BPE as one would do it by hand. It stops at two parts: the pair that the token of rank `limit` is made from.
     """
     parts = list(parts)
     while len(parts) > 2:
-        found = [ranks.get(parts[i] + parts[i + 1], limit) for i in range(len(parts) - 1)]
-        best = min(found)
-        if best >= limit:
+        pair_ranks = [ranks.get(parts[i] + parts[i + 1], limit) for i in range(len(parts) - 1)]
+        lowest = min(pair_ranks)
+        if lowest >= limit:
             break
-        i = found.index(best)
+        i = pair_ranks.index(lowest)
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts

@@ -1,4 +1,4 @@
-"""The kinds of tokenizer, and training one by name."""
+"""The kinds of tokenizer by name, and training one of them."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -8,12 +8,12 @@ from headway.errors import ConfigError, DataError, suggest
 from headway.tokenizers.base import Tokenizer, check_texts
 from headway.tokenizers.bpe import train_bpe
 from headway.tokenizers.char import train_char
-from headway.tokenizers.special_tokens import check_size
+from headway.tokenizers.special_tokens import check_int
 from headway.tokenizers.unigram import train_unigram
 from headway.tokenizers.word import train_word
 from headway.tokenizers.wordpiece import train_wordpiece
 
-VOCAB_SIZE = 8000  # where none is asked for; words are as many as there are
+DEFAULT_VOCAB_SIZE = 8000  # except for words, which have no limit by default
 
 KINDS: dict[str, Callable[..., Tokenizer]] = {
     "char": train_char,
@@ -25,34 +25,34 @@ KINDS: dict[str, Callable[..., Tokenizer]] = {
 
 
 def train(kind: str, texts: Iterable[str], vocab_size: int | None = None, **options: Any) -> Tokenizer:
-    """A new tokenizer of a kind ("char", "word", "bpe", "wordpiece", "unigram"), made for these texts.
+    """Train a tokenizer of a kind ("char", "word", "bpe", "wordpiece", "unigram") on texts.
 
-    `texts` may be any iterable, also one that is larger than memory. `options` are those of the kind: `min_frequency`
-    (word, bpe, wordpiece), `pre_tokenizer` (word), `lowercase` (word, wordpiece), `special_tokens` (all), `progress` (all that take
-    long). For pairs of texts, give both sides: the vocabulary is joint.
+    `texts` may be any iterable, including one larger than memory; it is read once. `options` are those of the kind:
+    `min_frequency` (word, bpe, wordpiece), `pre_tokenizer` (word), `lowercase` (word, wordpiece), `special_tokens`
+    (all), `progress` (bpe, wordpiece, unigram). For parallel text pass both sides: the vocabulary is joint.
     """
     if kind not in KINDS:
         raise ConfigError(
-            f"no tokenizer of kind {kind!r}." + suggest(kind, KINDS, otherwise=f" There are: {', '.join(KINDS)}")
+            f"no tokenizer of kind {kind!r}." + suggest(kind, KINDS, otherwise=f" The kinds are: {', '.join(KINDS)}")
         )
-    known = inspect.signature(KINDS[kind]).parameters
+    parameters = inspect.signature(KINDS[kind]).parameters
     for name in options:
-        if name not in known:
-            has = ", ".join(n for n in known if n not in ("texts", "progress"))
-            raise ConfigError(f"a {kind} tokenizer has no setting {name!r}; it has: {has}")
-    check_size("vocab_size", vocab_size, least=1)
-    check_size("min_frequency", options.get("min_frequency"))
-    if "vocab_size" in known:
-        options["vocab_size"] = vocab_size if vocab_size is not None or kind == "word" else VOCAB_SIZE
-    return KINDS[kind](_some_text(texts), **options)
+        if name not in parameters:
+            names = ", ".join(n for n in parameters if n not in ("texts", "progress"))
+            raise ConfigError(f"a {kind} tokenizer has no setting {name!r}; it has: {names}")
+    check_int("vocab_size", vocab_size, minimum=1)
+    check_int("min_frequency", options.get("min_frequency"))
+    if "vocab_size" in parameters:
+        options["vocab_size"] = vocab_size if vocab_size is not None or kind == "word" else DEFAULT_VOCAB_SIZE
+    return KINDS[kind](_checked(texts), **options)
 
 
-def _some_text(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, checked as they pass; nothing at all is an error."""
-    found = False
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, validated as they are read; raises `DataError` at the end if all were empty."""
+    is_empty = True
     for text in texts:
         check_texts([text])
-        found = found or bool(text)
+        is_empty = is_empty and not text
         yield text
-    if not found:
-        raise DataError("a tokenizer is made from text, and there is none: the training part is empty")
+    if is_empty:
+        raise DataError("the training split is empty: a tokenizer is trained on text")

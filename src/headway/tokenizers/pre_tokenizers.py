@@ -1,6 +1,6 @@
-"""How a text is cut into words, before anything else: patterns by name.
+"""Pre-tokenization: the regular expressions that split a text into words before the model sees it.
 
-All end alike: a run of white space leaves its last character to the word that follows, if there is one.
+All of them end alike: a run of whitespace leaves its last character to the word that follows, if there is one.
 """
 
 import re
@@ -9,68 +9,71 @@ from functools import cache
 import tokenizers as rust
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_SPACES = r"|\s+(?!\S)|\s+"
+_WHITESPACE = r"|\s+(?!\S)|\s+"
 
-# Before byte-level BPE, as published.
+# Published patterns of byte-level BPE tokenizers.
 PATTERNS: dict[str, str] = {
-    # Radford et al. 2019; also what the `ByteLevel` part of the tokenizers library does by itself
-    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+" + _SPACES,
-    # GPT-3.5 and 4, Llama 3: digits in threes, line ends with the punctuation before them
-    "cl100k": _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+" + _SPACES,
+    # Radford et al. 2019; the default of `ByteLevel` in the tokenizers library
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+" + _WHITESPACE,
+    # GPT-3.5 and 4, Llama 3: digits in groups of three; newlines join the punctuation before them
+    "cl100k": _CONTRACTIONS
+    + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    + _WHITESPACE,
     # Qwen 2 and 3: the same with single digits
-    "qwen2": _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+" + _SPACES,
-    # GPT-4o: words also end where a lower-case letter meets an upper-case one
+    "qwen2": _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+" + _WHITESPACE,
+    # GPT-4o: words are also split where a lower-case letter meets an upper-case one
     "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     + _CONTRACTIONS
     + r"?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     + _CONTRACTIONS
     + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
-    + _SPACES,
+    + _WHITESPACE,
 }
 
 
-def grouped(pattern: str) -> str:
-    """The same pattern with all but its look-ahead in one group.
+def group_before_lookahead(pattern: str) -> str:
+    """An equivalent pattern with everything before the look-ahead in one group.
 
-    A regex engine that falls back to backtracking for the look-ahead can then give the whole group to its automaton:
-    tiktoken reads Python sources 1.6 times as fast.
+    A regex engine that backtracks because of the look-ahead can then run the whole group as an automaton: tiktoken
+    encodes Python sources 1.6 times as fast.
     """
-    head = pattern.removesuffix(_SPACES)
-    return pattern if head == pattern else f"(?:{head}){_SPACES}"
+    head = pattern.removesuffix(_WHITESPACE)
+    return pattern if head == pattern else f"(?:{head}){_WHITESPACE}"
 
 
-_LINE_SPACES = r"| ?\n|[^\S\n]+(?!\S)|\s"  # a line end takes the space before it
-CHARACTER = r"[\s\S]"
-# Words as tokens.
-WORDS: dict[str, str] = {
-    "punctuation": r" ?\w+(?:['’]\w+)*| ?[^\w\s]+" + _LINE_SPACES,  # don't and l'eau are words; so is "..."
-    "spaces": r" ?\S+" + _LINE_SPACES,  # for text that was cut into words already
-    "whitespace": r"[^\x00\t\n\r ]+",  # the same, and the blanks themselves are left out, as KenLM reads a text
+_LINE_WHITESPACE = r"| ?\n|[^\S\n]+(?!\S)|\s"  # a newline takes the space before it
+CHAR_PATTERN = r"[\s\S]"
+# Patterns of word tokenizers.
+WORD_PATTERNS: dict[str, str] = {
+    "punctuation": r" ?\w+(?:['’]\w+)*| ?[^\w\s]+" + _LINE_WHITESPACE,  # don't and l'eau are words; so is "..."
+    "spaces": r" ?\S+" + _LINE_WHITESPACE,  # for text that is already tokenized
+    "whitespace": r"[^\x00\t\n\r ]+",  # the same, but whitespace itself is discarded, as in KenLM
 }
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-def cut_words(text: str, pattern: str) -> list[str]:
-    """The words of a text, by one of WORDS, as the `tokenizers` library cuts them.
+def split_words(text: str, pattern: str) -> list[str]:
+    """The words of a text by one of WORD_PATTERNS, split exactly as the `tokenizers` library does.
 
-    Python's own engine is ten times as fast and means the same by ASCII; other lines go to the library. No word
-    reaches over the end of a line.
+    Python's `re` is ten times as fast and agrees on ASCII; lines with other characters go to the library. No word spans
+    two lines.
     """
-    fast, exact = _engines(pattern)
-    if text.isascii() or pattern == WORDS["whitespace"]:  # which names the characters it means
-        return fast.findall(text)
-    found: list[str] = []
+    regex, splitter = _compiled(pattern)
+    if text.isascii() or pattern == WORD_PATTERNS["whitespace"]:  # that pattern lists its characters explicitly
+        return regex.findall(text)
+    words: list[str] = []
     for line in _LINE.findall(text):
-        found += fast.findall(line) if line.isascii() else [word for word, _ in exact.pre_tokenize_str(line)]
-    return found
+        words += regex.findall(line) if line.isascii() else [word for word, _ in splitter.pre_tokenize_str(line)]
+    return words
 
 
 @cache
-def _engines(pattern: str) -> tuple[re.Pattern[str], rust.pre_tokenizers.PreTokenizer]:
-    return re.compile(pattern, re.ASCII), splitter(pattern)
+def _compiled(pattern: str) -> tuple[re.Pattern[str], rust.pre_tokenizers.PreTokenizer]:
+    return re.compile(pattern, re.ASCII), split_pre_tokenizer(pattern)
 
 
-def splitter(pattern: str) -> rust.pre_tokenizers.PreTokenizer:
-    leaves_out = pattern == WORDS["whitespace"]
-    behavior = "removed" if leaves_out else "isolated"
-    return rust.pre_tokenizers.Split(rust.Regex(pattern), behavior=behavior, invert=leaves_out)
+def split_pre_tokenizer(pattern: str) -> rust.pre_tokenizers.PreTokenizer:
+    """A pre-tokenizer of the `tokenizers` library that splits by a pattern."""
+    discards = pattern == WORD_PATTERNS["whitespace"]
+    behavior = "removed" if discards else "isolated"
+    return rust.pre_tokenizers.Split(rust.Regex(pattern), behavior=behavior, invert=discards)

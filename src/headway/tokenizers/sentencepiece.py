@@ -1,132 +1,129 @@
-"""Reading a SentencePiece `.model`.
+"""SentencePiece `.model` files, read by the `sentencepiece` library itself.
 
-The file is a protocol-buffer message; the few fields that matter are read here, so that neither library is needed:
-
-    ModelProto      1 pieces {1 piece, 2 score, 3 type}   2 trainer_spec   3 normalizer_spec
-    TrainerSpec     3 model_type (1 unigram, 2 BPE)   24 treat_whitespace_as_suffix   35 byte_fallback
-                    40-43 ids of unk, bos, eos, pad
-    NormalizerSpec  2 precompiled_charsmap   3 add_dummy_prefix   4 remove_extra_whitespaces
-
-A model becomes a `tokenizers` object, for transformers to open; Headway itself cuts text by cutting.py.
+The `tokenizers` library can load the same vocabularies, but its ids differ: it breaks ties between equally good
+segmentations in another way ("====" becomes "=" "===" where SentencePiece says "===" "="), and its normalizer drops
+accents after some characters. So ids, offsets and decoding all come from `SentencePieceProcessor`, and such a tokenizer
+is saved as its `.model` file, which transformers opens with the same library.
 """
 
-import struct
-from collections import defaultdict
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tokenizers as rust
+import numpy as np
 
-from headway.errors import CheckpointError
-from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.bpe import merged
-from headway.tokenizers.charsmap import CharsMap
-from headway.tokenizers.cutting import BPE, CONTROL, NORMAL, UNIGRAM, UNKNOWN, USER_DEFINED, Cutter, Piece
-from headway.tokenizers.protobuf import fields, last
-from headway.tokenizers.unigram import SPACE, spaced
+from headway.errors import CheckpointError, InputError
+from headway.files import write_bytes
+from headway.tokenizers.base import SPECIAL_TOKEN_NAMES, Encoding, Tokenizer, check_texts
+from headway.tokenizers.fast_encoding import Ids
 
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
 
-def load_sentencepiece(path: str | Path) -> Tokenizer:
-    data = Path(path).read_bytes()
-    try:
-        message = fields(data)
-        pieces = [_piece(piece) for piece in message[1]]
-        trainer = fields(message[2][0]) if message[2] else defaultdict(list)
-        rules = fields(message[3][0]) if message[3] else defaultdict(list)
-        if not pieces:
-            raise ValueError("it has no pieces")
-    except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is damaged or no SentencePiece model: {error}") from None
-    kind = last(trainer, 3, UNIGRAM)
-    if kind not in (UNIGRAM, BPE):
-        raise CheckpointError(f"{path} is a SentencePiece model of type {kind}; unigram (1) and BPE (2) are read here")
-    prefix, tidy, charsmap = bool(last(rules, 3, 1)), bool(last(rules, 4, 1)), last(rules, 2, b"")
-    byte_fallback = bool(last(trainer, 35, 0))
-    unknown = next((i for i, (_, _, type) in enumerate(pieces) if type == UNKNOWN), None)
-    library = _library(data, path)
-    if library is None:
-        _check_plain(pieces, trainer, CharsMap(charsmap) if charsmap else None, tidy, path)
-    try:
-        if kind == UNIGRAM:
-            model: Any = rust.models.Unigram([(text, score) for text, score, _ in pieces], unknown, byte_fallback)
-        else:
-            vocab = {text: i for i, (text, _, _) in enumerate(pieces)}
-            unk = None if unknown is None else pieces[unknown][0]
-            model = rust.models.BPE(vocab, _merges(pieces), unk_token=unk, fuse_unk=True, byte_fallback=byte_fallback)
-    except Exception as error:  # the Rust side raises plain Exception
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    is_split = not any(SPACE in text[1:] for text, _, type in pieces if type in (NORMAL, USER_DEFINED))
-    backend = spaced(rust.Tokenizer(model), prefix=prefix, split=is_split, tidy=tidy, charsmap=charsmap)
-    hidden = [text for text, _, type in pieces if type in (CONTROL, UNKNOWN)]
-    backend.add_special_tokens([rust.AddedToken(text, special=True, normalized=False) for text in hidden])
-    whole = [text for text, _, type in pieces if type == USER_DEFINED]
-    backend.add_tokens([rust.AddedToken(text, special=False, normalized=False) for text in whole])
-
-    def named(field: int, default: int) -> str | None:
-        id = last(trainer, field, default)
-        id = id - (1 << 64) if id >= 1 << 63 else id  # −1 means there is none
-        return pieces[id][0] if 0 <= id < len(pieces) and pieces[id][2] in (CONTROL, UNKNOWN) else None
-
-    cutter = Cutter(pieces, kind, prefix=prefix, tidy=tidy, charsmap=charsmap, byte_fallback=byte_fallback)
-    cutter.library = library
-    special: dict[str, Any] = {
-        "unk": named(40, 0),
-        "bos": named(41, 1),
-        "eos": named(42, 2),
-        "pad": named(43, (1 << 64) - 1),
-    }
-    return Tokenizer(backend, **special, reader=cutter, model_file=data)
+MODEL_FILE = "tokenizer.model"
 
 
-def _check_plain(
-    pieces: list[Piece], trainer: dict[int, list[Any]], charsmap: CharsMap | None, tidy: bool, path: str | Path
-) -> None:
-    """Refuse what only SentencePiece itself cuts exactly."""
-    odd = "writes spaces after words (treat_whitespace_as_suffix)" if last(trainer, 24, 0) else None
-    for text, _, type in pieces:
-        changed = text if charsmap is None else charsmap(text)
-        if type == USER_DEFINED and (changed != text or (tidy and "  " in text.replace(SPACE, " "))):
-            odd = f"keeps the piece {text!r} whole, which its normalisation would change"
-    if odd:
-        raise CheckpointError(f"{path} {odd}: that needs the library: pip install 'headway[sentencepiece]'")
+class SentencePieceTokenizer(Tokenizer):
+    """The `Tokenizer` interface around a SentencePiece model of any type: unigram, BPE, char or word.
 
-
-def _library(data: bytes, path: str | Path) -> Any:
-    try:
-        import sentencepiece
-    except ImportError:
-        return None
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=data)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} is damaged or no SentencePiece model: {error}") from None
-
-
-def _merges(pieces: list[Piece]) -> list[tuple[str, str]]:
-    """The pairs that merge, best first.
-
-    SentencePiece has no list of pairs: it merges any two pieces that spell a third, that of the highest score first,
-    the leftmost of equals. For a piece that training made, only one pair ever does (bulk.py says why): the two parts
-    its own characters are merged to. Where there is no such pair, all that spell it are listed.
+    Control symbols and <unk> are its special tokens; user-defined symbols are ordinary tokens.
     """
-    ranks = {
-        text: rank
-        for rank, (_, text) in enumerate(
-            sorted((-score, text) for text, score, type in pieces if type in (NORMAL, USER_DEFINED))
-        )
-    }
-    found = []
-    for text, rank in ranks.items():
-        parts = merged(list(text), ranks, rank)
-        if len(parts) == 2 and all(part in ranks for part in parts):
-            found.append((parts[0], parts[1]))
-        else:
-            cuts = ((text[:i], text[i:]) for i in range(1, len(text)))
-            found += [(left, right) for left, right in cuts if left in ranks and right in ranks]
-    return found
+
+    kind = "SentencePiece"
+    drops_whitespace = False
+
+    def __init__(self, processor: "SentencePieceProcessor", model: bytes):
+        self.processor = processor
+        self.model = model  # the content of the .model file
+        ids = {
+            "bos": processor.bos_id(),
+            "eos": processor.eos_id(),
+            "unk": processor.unk_id(),
+            "pad": processor.pad_id(),
+        }
+        self.special_tokens: dict[str, str | None] = dict.fromkeys(SPECIAL_TOKEN_NAMES)
+        self.special_tokens |= {name: processor.id_to_piece(id) for name, id in ids.items() if id >= 0}
+        self.counts = None
+        self.extra: dict[str, Any] = {}
+
+    @cached_property
+    def vocab(self) -> dict[str, int]:
+        return {self.processor.id_to_piece(id): id for id in range(self.vocab_size)}
+
+    @property
+    def vocab_size(self) -> int:
+        return self.processor.piece_size()
+
+    def token(self, id: int) -> str:
+        if not 0 <= id < self.vocab_size:
+            raise InputError(f"no token has id {id}: the ids of this vocabulary are 0 to {self.vocab_size - 1}")
+        return self.processor.id_to_piece(id)
+
+    def token_id(self, token: str) -> int | None:
+        return self.vocab.get(token)
+
+    @cached_property
+    def special_ids(self) -> dict[str, int]:
+        is_control, is_unknown = self.processor.is_control, self.processor.is_unknown
+        return {token: id for token, id in self.vocab.items() if is_control(id) or is_unknown(id)}
+
+    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+        check_texts(texts)
+        return [np.array(self.processor.encode(text), dtype=np.uint32) for text in texts]
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        check_texts([text])
+        try:
+            encoding = self.processor.encode(text, return_type="offset_mapping")
+        except RuntimeError as error:  # a BPE model encodes a one-character control symbol, but cannot locate it
+            normalized = self.processor.normalize(text)
+            controls = [token for token in self.special_ids if len(token) == 1 and token in normalized]
+            reason = f"the text contains the control symbol {controls[0]!r}" if controls else str(error)
+            raise InputError(f"SentencePiece gives no offsets for this text: {reason}") from None
+        return Encoding(encoding["ids"], encoding["offsets"])
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        ids = [int(i) for i in ids]
+        special = self._special_tokens_by_id
+        try:
+            if special.keys().isdisjoint(ids):
+                return self.processor.decode(ids)
+            decoded = self.processor.decode(ids, return_type="offset_mapping")
+        except IndexError:
+            raise InputError(f"token ids {ids} are not all in this vocabulary of 0 to {self.vocab_size - 1}") from None
+        text, spans = decoded["text"], zip(ids, decoded["offsets"], strict=True)
+        shown = {} if skip_special_tokens else special
+        return "".join(shown.get(i, "") if i in special else text[start:end] for i, (start, end) in spans)
+
+    @cached_property
+    def _special_tokens_by_id(self) -> dict[int, str]:
+        return {id: token for token, id in self.special_ids.items()}
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.model).hexdigest()
+
+    def save(self, folder: str | Path) -> None:
+        """Write `tokenizer.model` and `tokenizer_config.json`, which transformers.AutoTokenizer opens."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / MODEL_FILE, self.model)
+        self._write_config(folder, "SentencePieceBackend")
 
 
-def _piece(data: bytes) -> Piece:
-    found = fields(data)
-    score = struct.unpack("<f", found[2][-1])[0] if found[2] else 0.0
-    return found[1][-1].decode(), score, last(found, 3, NORMAL)
+def load_sentencepiece(path: str | Path) -> SentencePieceTokenizer:
+    """Load the tokenizer of a SentencePiece `.model` file."""
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        raise CheckpointError(
+            f"{path}: SentencePiece models need sentencepiece: pip install 'headway[sentencepiece]'"
+        ) from None
+    model = Path(path).read_bytes()
+    processor = SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} is damaged or not a SentencePiece model: {error}") from None
+    return SentencePieceTokenizer(processor, model)

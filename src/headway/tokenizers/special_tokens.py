@@ -1,4 +1,4 @@
-"""Special tokens: what every kind of tokenizer calls them, and those the user adds."""
+"""Special tokens: the defaults of each kind of tokenizer, and those that the user adds."""
 
 from collections.abc import Iterable
 
@@ -7,49 +7,51 @@ import tokenizers as rust
 from headway.errors import ConfigError
 from headway.tokenizers.base import check_texts
 
-END, UNKNOWN = "<|endoftext|>", "<unk>"
-SENTENCE = (UNKNOWN, "<s>", "</s>")  # where sentences have a beginning and an end of their own
+END_OF_TEXT, UNK = "<|endoftext|>", "<unk>"
+SENTENCE_TOKENS = (UNK, "<s>", "</s>")  # for tokenizers with separate BOS and EOS tokens
+MAX_INT = (1 << 31) - 1  # the largest size or count that the tokenizers library takes
 
 
-LARGEST = 1 << 31  # of sizes and counts, for the library beneath
+def check_int(name: str, value: int | None, minimum: int = 0) -> None:
+    """Raise `ConfigError` if a size or count is out of range; None, for the default, passes."""
+    if value is not None and not minimum <= value <= MAX_INT:
+        raise ConfigError(f"{name}={value} must be a whole number from {minimum} to {MAX_INT}")
 
 
-def check_size(name: str, value: int | None, least: int = 0) -> None:
-    if value is not None and not least <= value < LARGEST:
-        raise ConfigError(f"{name}={value} must be a whole number from {least} to {LARGEST - 1}")
-
-
-def check_special(wanted: Iterable[str], *own: str) -> list[str]:
-    """The user's special tokens, which must differ from each other and from the tokenizer's own."""
-    seen = list(own)
-    for token in wanted:
+def check_special_tokens(tokens: Iterable[str], *defaults: str) -> list[str]:
+    """The user's special tokens, checked to differ from each other and from the tokenizer's defaults."""
+    checked: list[str] = []
+    for token in tokens:
         check_texts([token])
         if not token or token != token.strip():
-            raise ConfigError(f"special token {token!r} is empty or has spaces at its ends; write one such as '<sep>'")
-        if token in seen:
-            whose = "one of the tokenizer's own" if token in own else "given twice"
-            raise ConfigError(f"special token {token!r} is {whose}: each is named once; leave it out")
-        seen.append(token)
-    return seen[len(own) :]
+            raise ConfigError(
+                f"special token {token!r} is empty or starts or ends with whitespace; write one such as '<sep>'"
+            )
+        if token in defaults:
+            raise ConfigError(f"special token {token!r} is one that this tokenizer always has; leave it out")
+        if token in checked:
+            raise ConfigError(f"special token {token!r} is given twice; give it once")
+        checked.append(token)
+    return checked
 
 
-def check_room(backend: rust.Tokenizer, vocab_size: int) -> None:
-    """Some trainers keep every character of the text, however small the vocabulary was to be."""
+def check_vocab_size(backend: rust.Tokenizer, vocab_size: int) -> None:
+    """Raise `ConfigError` if the vocabulary came out too large: some trainers keep every character of the text."""
     size = backend.get_vocab_size()
     if size > vocab_size:
         raise ConfigError(
-            f"vocab_size={vocab_size} is below the {size} that the characters of this text and the special tokens take"
+            f"vocab_size={vocab_size} is too small: the characters of this text and the special tokens take {size}"
         )
 
 
-def add_special(backend: rust.Tokenizer, own: Iterable[str], extra: Iterable[str] = ()) -> None:
-    """Add a tokenizer's own and the user's, in this order, after the vocabulary where they are not in it."""
-    tokens = list(own)
+def add_special_tokens(backend: rust.Tokenizer, defaults: Iterable[str], extra: Iterable[str] = ()) -> None:
+    """Add the default special tokens, then the user's; those not in the vocabulary get new ids at its end."""
+    tokens = list(defaults)
     for token in extra:
         if backend.token_to_id(token) is not None:
             raise ConfigError(
-                f"special token {token!r} is an ordinary token of this text too, and would vanish from it when "
-                f"decoded; choose one that the text does not have, such as '<{token}>'"
+                f"special token {token!r} is an ordinary token of this text too, which decoding would then drop; "
+                f"choose one that the text does not contain, such as '<{token}>'"
             )
         tokens.append(token)
     backend.add_special_tokens([rust.AddedToken(token, special=True, normalized=False) for token in tokens])

@@ -1,11 +1,11 @@
-"""Words as tokens, the most frequent first; words too rare are <unk>.
+"""Word tokenizer: the most frequent words of the training text are tokens, the others are <unk>.
 
-A word carries the space before it, as GPT-2's pieces do, so that decoding needs to guess nothing: "to be" is "to" and
-" be". A line end carries the space before it too, which makes the lines of Penn Treebank and WikiText come out with
-their published counts of tokens.
+A word includes the space before it, as in GPT-2, so that decoding is concatenation: "to be" is "to" and " be". A
+newline includes the space before it too, so that the lines of Penn Treebank and WikiText have their published token
+counts.
 
-With pre_tokenizer="whitespace" a word is the same at the beginning of a text and after a space, blanks are left out, and
-a text stands between <s> and </s>: what n-gram models of sentences have always done. Such a text comes back with one space
+With pre_tokenizer="whitespace" a word is the same token at the start of a text and after a space, whitespace is
+discarded, and a text is enclosed in <s> and </s>: the convention of n-gram language models. Decoding puts one space
 between words.
 """
 
@@ -17,8 +17,14 @@ import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.pre_tokenizers import WORDS, cut_words, splitter
-from headway.tokenizers.special_tokens import END, SENTENCE, UNKNOWN, add_special, check_special
+from headway.tokenizers.pre_tokenizers import WORD_PATTERNS, split_pre_tokenizer, split_words
+from headway.tokenizers.special_tokens import (
+    END_OF_TEXT,
+    SENTENCE_TOKENS,
+    UNK,
+    add_special_tokens,
+    check_special_tokens,
+)
 
 
 def train_word(
@@ -30,59 +36,61 @@ def train_word(
     lowercase: bool = False,
     special_tokens: Iterable[str] = (),
 ) -> Tokenizer:
-    """All words that occur `min_frequency` times or more; with `vocab_size`, the most frequent of them."""
-    if pre_tokenizer not in WORDS:
-        raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} is not one of {', '.join(map(repr, WORDS))}")
-    own = list(SENTENCE if pre_tokenizer == "whitespace" else (UNKNOWN, END))
-    extra = check_special(special_tokens, *own)
-    if vocab_size is not None and vocab_size <= len(own) + len(extra):
-        raise ConfigError(f"vocab_size={vocab_size} leaves no room for a word beside {', '.join([*own, *extra])}")
+    """Train a tokenizer of all words that occur `min_frequency` times or more; at most `vocab_size` tokens if given."""
+    if pre_tokenizer not in WORD_PATTERNS:
+        raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} is not one of {', '.join(map(repr, WORD_PATTERNS))}")
+    defaults = list(SENTENCE_TOKENS if pre_tokenizer == "whitespace" else (UNK, END_OF_TEXT))
+    extra = check_special_tokens(special_tokens, *defaults)
+    if vocab_size is not None and vocab_size <= len(defaults) + len(extra):
+        raise ConfigError(f"vocab_size={vocab_size} leaves no words beside {', '.join([*defaults, *extra])}")
     lower = rust.normalizers.Lowercase()
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(cut_words(lower.normalize_str(text) if lowercase else text, WORDS[pre_tokenizer]))
-    if (
-        pre_tokenizer == "whitespace"
-    ):  # a text that spells one has it as a word, and the special token is named otherwise
-        own = [_not_in(counts, token) for token in own]
-    for token in own:
-        del counts[token]  # a text that spells one does not make it a word
+        counts.update(split_words(lower.normalize_str(text) if lowercase else text, WORD_PATTERNS[pre_tokenizer]))
+    if pre_tokenizer == "whitespace":  # a special token that the text contains stays a word; the special one is renamed
+        defaults = [_unused_name(token, counts) for token in defaults]
+    for token in defaults:
+        del counts[token]  # a special token in the text is not a word
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kept = dict(item for item in ranked if item[1] >= min_frequency)
-    if not kept:
-        most = ranked[0][1] if ranked else 0
-        raise DataError(f"no word occurs min_frequency={min_frequency} times; the most frequent one does {most} times")
+    frequent = {word: n for word, n in ranked if n >= min_frequency}
+    if not frequent:
+        maximum = ranked[0][1] if ranked else 0
+        raise DataError(
+            f"no word occurs min_frequency={min_frequency} times; the most frequent one occurs {maximum} times"
+        )
     if vocab_size is not None:
-        kept = dict(list(kept.items())[: vocab_size - len(own) - len(extra)])
-    return _made_of(kept, own, extra, pre_tokenizer, lower if lowercase else None, counts=kept)
+        frequent = dict(list(frequent.items())[: vocab_size - len(defaults) - len(extra)])
+    normalizer = lower if lowercase else None
+    return _from_words(frequent, defaults, extra, pre_tokenizer, normalizer, counts=frequent)
 
 
-def sentence_words(kept: Iterable[str], own: list[str]) -> Tokenizer:
-    """Words that are known already, cut at blanks; `own` are the unknown, begin and end token."""
-    return _made_of(kept, own, [], "whitespace", None)
+def sentence_tokenizer(words: Iterable[str], special_tokens: list[str]) -> Tokenizer:
+    """A tokenizer with these words that splits at whitespace; `special_tokens` are UNK, BOS and EOS."""
+    return _from_words(words, special_tokens, [], "whitespace", None)
 
 
-def _made_of(
-    kept: Iterable[str],
-    own: list[str],
+def _from_words(
+    words: Iterable[str],
+    defaults: list[str],
     extra: list[str],
-    words: str,
+    pre_tokenizer: str,
     normalizer: rust.normalizers.Normalizer | None,
     counts: dict[str, int] | None = None,
 ) -> Tokenizer:
-    vocab = {token: i for i, token in enumerate([*kept, own[0]])}
-    backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=own[0]))
+    unk, bos, eos = defaults[0], defaults[1], defaults[-1]
+    vocab = {token: i for i, token in enumerate([*words, unk])}
+    backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=unk))
     if normalizer is not None:
         backend.normalizer = normalizer
-    backend.pre_tokenizer = splitter(WORDS[words])
-    if words != "whitespace":  # without a decoder, tokens are joined by spaces
+    backend.pre_tokenizer = split_pre_tokenizer(WORD_PATTERNS[pre_tokenizer])
+    if pre_tokenizer != "whitespace":  # without a decoder, tokens are joined by spaces
         backend.decoder = rust.decoders.Fuse()
-    add_special(backend, own, extra)
-    return Tokenizer(backend, bos=own[1], eos=own[-1], unk=own[0], counts=counts)
+    add_special_tokens(backend, defaults, extra)
+    return Tokenizer(backend, bos=bos, eos=eos, unk=unk, counts=counts)
 
 
-def _not_in(counts: Counter[str], token: str) -> str:
-    """The token, or a longer name for it that is no word of the text: <unk>, <|unk|>, <||unk||>, …"""
+def _unused_name(token: str, counts: Counter[str]) -> str:
+    """The token, or the first longer name for it that is no word of the text: <unk>, <|unk|>, <||unk||>, …"""
     while token in counts:
         token = f"<|{token[1:-1]}|>"
     return token

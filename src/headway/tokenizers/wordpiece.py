@@ -1,8 +1,9 @@
-"""WordPiece: words are cut greedily into the longest pieces known, "##" marking those inside a word.
+"""WordPiece: words are split greedily into the longest known pieces, with "##" before those inside a word.
 
-BERT's tokenizer (Devlin et al. 2019, §3; Schuster & Nakajima 2012): text is cleaned, lower-cased and stripped of
-accents where asked for, cut at spaces and punctuation; a word that cannot be built from pieces is one [UNK]. What it
-changes it cannot give back. The trainer of `tokenizers` chooses pieces by frequency, as BPE does, not by likelihood.
+BERT's tokenizer (Devlin et al. 2019, §3; Schuster & Nakajima 2012). Text is cleaned, optionally lower-cased and
+stripped of accents, and split at whitespace and punctuation; a word that no sequence of pieces spells becomes one
+[UNK]. These changes are not reversible. The trainer of `tokenizers` selects pieces by frequency, as BPE does, not by
+likelihood.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,9 +13,9 @@ import tokenizers as rust
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.special_tokens import add_special, check_room, check_special
+from headway.tokenizers.special_tokens import add_special_tokens, check_special_tokens, check_vocab_size
 
-PAD, UNKNOWN, CLS, SEP, MASK = OWN = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PAD, UNK, CLS, SEP, MASK = BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def train_wordpiece(
@@ -26,50 +27,52 @@ def train_wordpiece(
     special_tokens: Iterable[str] = (),
     progress: bool = False,
 ) -> Tokenizer:
-    extra = check_special(special_tokens, *OWN)
-    least = len(OWN) + len(extra) + 1
-    if vocab_size < least:
-        raise ConfigError(f"vocab_size={vocab_size} is below {least}: there are {least - 1} special tokens alone")
-    backend = rust.Tokenizer(rust.models.WordPiece(unk_token=UNKNOWN))
-    _like_bert(backend, lowercase)
+    """Train a WordPiece tokenizer of at most `vocab_size` tokens."""
+    extra = check_special_tokens(special_tokens, *BERT_TOKENS)
+    n_special = len(BERT_TOKENS) + len(extra)
+    if vocab_size <= n_special:
+        raise ConfigError(f"vocab_size={vocab_size} is below {n_special + 1}: the special tokens alone are {n_special}")
+    backend = rust.Tokenizer(rust.models.WordPiece(unk_token=UNK))
+    _set_bert_pipeline(backend, lowercase)
     trainer = rust.trainers.WordPieceTrainer(
         vocab_size=vocab_size - len(extra),
         min_frequency=min_frequency,
-        special_tokens=list(OWN),
+        special_tokens=list(BERT_TOKENS),
         show_progress=progress,
     )
     backend.train_from_iterator(texts, trainer)
-    # The trainer numbers pieces in an order that changes from run to run (and breaks the last ties between pairs of
-    # equal frequency by it). Cutting does not depend on it: characters come first, then longer pieces, sorted.
-    pieces = sorted(set(backend.get_vocab()) - set(OWN), key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
-    vocab = {piece: i for i, piece in enumerate([*OWN, *pieces])}
-    backend.model = rust.models.WordPiece(vocab, unk_token=UNKNOWN)
-    add_special(backend, (), extra)
-    check_room(backend, vocab_size)
-    return _bert(backend)
+    # The trainer numbers pieces in an order that varies from run to run (and breaks ties between the last pairs of
+    # equal frequency by it). Segmentation does not depend on it, so sort: characters first, then longer pieces.
+    pieces = set(backend.get_vocab()) - set(BERT_TOKENS)
+    ordered = sorted(pieces, key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
+    vocab = {piece: i for i, piece in enumerate([*BERT_TOKENS, *ordered])}
+    backend.model = rust.models.WordPiece(vocab, unk_token=UNK)
+    add_special_tokens(backend, (), extra)
+    check_vocab_size(backend, vocab_size)
+    return _bert_tokenizer(backend)
 
 
 def wordpiece_from_vocab(vocab: Mapping[str, int], *, lowercase: bool) -> Tokenizer:
     """BERT's tokenizer around a vocabulary, such as its `vocab.txt`."""
-    backend = rust.Tokenizer(rust.models.WordPiece(dict(vocab), unk_token=UNKNOWN))
-    _like_bert(backend, lowercase)
-    add_special(backend, [token for token in OWN if token in vocab])
-    return _bert(backend)
+    backend = rust.Tokenizer(rust.models.WordPiece(dict(vocab), unk_token=UNK))
+    _set_bert_pipeline(backend, lowercase)
+    add_special_tokens(backend, [token for token in BERT_TOKENS if token in vocab])
+    return _bert_tokenizer(backend)
 
 
-def _like_bert(backend: rust.Tokenizer, lowercase: bool) -> None:
+def _set_bert_pipeline(backend: rust.Tokenizer, lowercase: bool) -> None:
     backend.normalizer = rust.normalizers.BertNormalizer(lowercase=lowercase)
     backend.pre_tokenizer = rust.pre_tokenizers.BertPreTokenizer()
     backend.decoder = rust.decoders.WordPiece()
 
 
-def _bert(backend: rust.Tokenizer) -> Tokenizer:
-    ids = {token: backend.token_to_id(token) for token in OWN}
+def _bert_tokenizer(backend: rust.Tokenizer) -> Tokenizer:
+    ids = {token: backend.token_to_id(token) for token in BERT_TOKENS}
     if ids[CLS] is not None and ids[SEP] is not None:
         backend.post_processor = rust.processors.TemplateProcessing(
             single=f"{CLS} $A {SEP}",
             pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
             special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
         )
-    named: dict[str, Any] = {"pad": PAD, "unk": UNKNOWN, "cls": CLS, "sep": SEP, "mask": MASK}
-    return Tokenizer(backend, **{name: token for name, token in named.items() if ids[token] is not None})
+    roles: dict[str, Any] = {"pad": PAD, "unk": UNK, "cls": CLS, "sep": SEP, "mask": MASK}
+    return Tokenizer(backend, **{role: token for role, token in roles.items() if ids[token] is not None})
