@@ -1,9 +1,9 @@
-"""Generation against `transformers.generate`: the same random weights, prompt and tokens, in one run.
+"""Generation against `transformers.generate`: the same random weights, prompts and number of tokens, in one run.
 
     python benchmarks/generate.py                      GPT-2 small, float32, CPU, 64 + 128 tokens, batch 1
     python benchmarks/generate.py --batch 8 --new 64
 
-Rounds are interleaved, so that whatever else the machine does falls on both; medians are reported.
+Rounds are interleaved, so that other load on the machine affects both; medians are reported.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from headway.sampling import Pipeline
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="gpt2", help="a preset that transformers knows")
+    parser.add_argument("--model", default="gpt2", help="a preset whose architecture transformers has")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=64, help="tokens in the prompt")
-    parser.add_argument("--new", type=int, default=128, help="tokens to write")
+    parser.add_argument("--new", type=int, default=128, help="tokens to generate")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
@@ -41,15 +41,15 @@ def main() -> None:
 
     def run_headway() -> torch.Tensor:
         rows = prompt.tolist()
-        loop, found = DecodeLoop(ours, rows, Pipeline().greedy(), options.new, seeds=range(len(rows))), []
+        loop, tokens = DecodeLoop(ours, rows, Pipeline().greedy(), options.new, seeds=range(len(rows))), []
         for _ in range(options.new):
             loop.step()
-            found.append(loop.last.clone())
-        return torch.stack(found, dim=1)
+            tokens.append(loop.last_tokens.clone())
+        return torch.cat(tokens, dim=1)
 
     def run_transformers() -> torch.Tensor:
         ids = prompt.to(options.device)
-        made = theirs.generate(
+        sequences = theirs.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
@@ -57,32 +57,32 @@ def main() -> None:
             min_new_tokens=options.new,
             pad_token_id=0,
         )
-        return made[:, options.prompt :]
+        return sequences[:, options.prompt :]
 
     peers = {"headway": run_headway, "transformers": run_transformers}
-    tokens = {name: run() for name, run in peers.items()}  # warm up
-    agree = (tokens["headway"] == tokens["transformers"]).float().mean().item()
+    tokens = {name: run() for name, run in peers.items()}  # warm-up
+    agreement = (tokens["headway"] == tokens["transformers"]).float().mean().item()
     seconds: dict[str, list[float]] = {name: [] for name in peers}
     for _ in range(options.rounds):
         for name, run in peers.items():
             if options.device != "cpu":
                 torch.cuda.synchronize()
-            began = time.perf_counter()
+            start = time.perf_counter()
             run()
             if options.device != "cpu":
                 torch.cuda.synchronize()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(time.perf_counter() - start)
     speed = {name: options.batch * options.new / statistics.median(times) for name, times in seconds.items()}
     ratio = speed["headway"] / speed["transformers"]
     for name, value in speed.items():
         print(f"{name:14} {value:8.1f} tokens/s   (rounds: {', '.join(f'{t:.2f}' for t in seconds[name])} s)")
-    print(f"ratio          {ratio:8.2f}×          equal tokens: {100 * agree:.1f} %")
+    print(f"ratio          {ratio:8.2f}×          equal tokens: {100 * agreement:.1f} %")
     versions = {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "threads": torch.get_num_threads(),
     }
-    print(json.dumps({**vars(options), **versions, "tokens_per_second": speed, "ratio": ratio, "equal": agree}))
+    print(json.dumps({**vars(options), **versions, "tokens_per_second": speed, "ratio": ratio, "equal": agreement}))
 
 
 if __name__ == "__main__":

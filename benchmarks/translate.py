@@ -1,11 +1,11 @@
-"""Translation by beam search against transformers: the same weights, sources and rules, in one run.
+"""Beam search against `transformers.generate`: the same weights, sources and options, in one run.
 
     python benchmarks/translate.py                     the 2017 base shape, 16 sources of 20 tokens, 5 beams, 40 tokens
     python benchmarks/translate.py --beams 1 --batch 1
 
-There is no end token, so that all texts have their 40 tokens and both do the same work. Weights are packed once for all
-rounds, as `headway.translate` does for all sentences of a file. Rounds are interleaved, so that whatever else the
-machine does falls on both; medians are reported.
+There is no EOS token, so every translation has exactly 40 tokens and both libraries do the same work. Weights are
+packed once for all rounds, as `headway.translate` does for all sentences of a file. Rounds are interleaved, so that
+other load on the machine affects both; medians are reported.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import transformers
 
 import headway
 from headway.generation.beam_search import beam_search
-from headway.nn.linear import PackedWeights
+from headway.nn.kernels.cpu_linear import CPUKernels
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--source", type=int, default=20, help="tokens in a source")
-    parser.add_argument("--new", type=int, default=40, help="tokens to write")
+    parser.add_argument("--new", type=int, default=40, help="tokens to generate")
     parser.add_argument("--beams", type=int, default=5)
     parser.add_argument("--vocabulary", type=int, default=10_000)
     parser.add_argument("--layers", type=int, default=6, help="of each side")
@@ -49,14 +49,14 @@ def main() -> None:
     source = torch.randint(3, options.vocabulary, (options.batch, options.source), device=options.device)
 
     def run_headway() -> list[list[int]]:
-        found = beam_search(
+        hypotheses = beam_search(
             ours,
             [[1]] * options.batch,
             num_beams=options.beams,
             max_new_tokens=options.new,
             state=ours.start(source=source, capacity=options.new + 1),
         )
-        return [row[0].tokens for row in found]
+        return [row[0].tokens for row in hypotheses]
 
     def run_transformers() -> list[list[int]]:
         out = theirs.generate(
@@ -70,14 +70,14 @@ def main() -> None:
 
     peers: dict[str, Callable[[], list[list[int]]]] = {"headway": run_headway, "transformers": run_transformers}
     seconds: dict[str, list[float]] = {name: [] for name in peers}
-    with PackedWeights(), torch.inference_mode():
-        written = {name: run() for name, run in peers.items()}
+    with CPUKernels(ours), torch.inference_mode():
+        translations = {name: run() for name, run in peers.items()}  # warm-up
         for _ in range(options.rounds):
             for name, run in peers.items():
-                began = time.perf_counter()
+                start = time.perf_counter()
                 run()
-                seconds[name].append(time.perf_counter() - began)
-    equal = sum(a == b for a, b in zip(*written.values(), strict=True)) / options.batch
+                seconds[name].append(time.perf_counter() - start)
+    equal = sum(a == b for a, b in zip(*translations.values(), strict=True)) / options.batch
     n_tokens = options.batch * options.new
     rates = {name: n_tokens / statistics.median(times) for name, times in seconds.items()}
     ratio = rates["headway"] / rates["transformers"]
@@ -86,8 +86,8 @@ def main() -> None:
         print(f"{name:<14} {rate:8.1f} tokens/s   (rounds: {rounds} s)")
     print(f"{'ratio':<14} {ratio:8.2f}×          equal translations: {equal:.1%}")
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    facts = {**vars(options), **versions, "threads": torch.get_num_threads()}
-    print(json.dumps({**facts, "tokens_per_second": rates, "ratio": ratio, "equal": equal}))
+    conditions = {**vars(options), **versions, "threads": torch.get_num_threads()}
+    print(json.dumps({**conditions, "tokens_per_second": rates, "ratio": ratio, "equal": equal}))
 
 
 if __name__ == "__main__":

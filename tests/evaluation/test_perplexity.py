@@ -1,4 +1,4 @@
-"""Bits per byte: every byte paid for, no family or tokenizer favoured."""
+"""Bits per byte: every byte is charged, and no family or tokenizer has an advantage."""
 
 import math
 
@@ -25,8 +25,8 @@ def by_hand(model, ids, context):
     """−ln p of every token after the first, window by window, one token at a time."""
     total = 0.0
     for t in range(1, len(ids)):
-        begin = (t - 1) // context * context
-        logits = model(torch.tensor([ids[begin:t]]))[0, -1]
+        start = (t - 1) // context * context
+        logits = model(torch.tensor([ids[start:t]]))[0, -1]
         total -= logits.log_softmax(-1)[ids[t]].item()
     return total
 
@@ -37,7 +37,7 @@ def test_equals_scoring_token_by_token(kind, context):
     tokenizer = tokenizers.train(kind, [TEXT], 280)
     model = model_for(tokenizer)
     score = evaluate(model, TEXT, context=context, batch_size=3)
-    ids = tokenizer.stream([TEXT])
+    ids = tokenizer.encode_stream([TEXT])
     nats = by_hand(model, ids, context)
     assert score.n_tokens == len(ids) - 1
     assert score.n_bytes == len(TEXT)
@@ -46,23 +46,23 @@ def test_equals_scoring_token_by_token(kind, context):
     assert score.perplexity == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-5)
 
 
-def test_the_batch_size_changes_nothing():
+def test_the_batch_size_does_not_change_the_score():
     model = model_for(tokenizers.train("char", [TEXT]))
     assert evaluate(model, TEXT, batch_size=1).bits_per_byte == pytest.approx(
         evaluate(model, TEXT, batch_size=16).bits_per_byte, rel=1e-6
     )
 
 
-def test_a_model_that_knows_nothing_needs_log2_v_bits_per_token():
+def test_a_uniform_model_needs_log2_v_bits_per_token():
     tokenizer = tokenizers.train("char", [TEXT])
     model = headway.create("ngram", vocab_size=tokenizer.vocab_size)
     model.tokenizer = tokenizer
     score = evaluate(model, TEXT)
     bits = math.log2(tokenizer.vocab_size)
-    assert score.bits_per_byte == pytest.approx(bits * (len(TEXT) + 1) / len(TEXT))  # one more: the end of the text
+    assert score.bits_per_byte == pytest.approx(bits * (len(TEXT) + 1) / len(TEXT))  # one more: EOS
 
 
-def test_without_a_begin_token_the_first_token_costs_log2_v():
+def test_without_bos_the_first_token_costs_log2_v_bits():
     tokenizer = tokenizers.train("char", [TEXT])
     tokenizer.special_tokens |= {"bos": None, "eos": None}
     model = model_for(tokenizer)
@@ -73,34 +73,34 @@ def test_without_a_begin_token_the_first_token_costs_log2_v():
     assert score.bits_per_byte == pytest.approx(nats / math.log(2) / 3, rel=1e-5)
 
 
-def test_a_begin_token_of_its_own_is_given_not_predicted():
+def test_bos_is_given_not_predicted():
     tokenizer = tokenizers.train("char", [TEXT])
     tokenizer.backend.add_special_tokens(["<s>"])
     tokenizer.special_tokens["bos"] = "<s>"
     model = model_for(tokenizer)
     score = evaluate(model, ["cat", "dog"], context=24)
-    ids = tokenizer.stream(["cat", "dog"])
-    assert len(ids) == 10  # <s> c a t end <s> d o g end
+    ids = tokenizer.encode_stream(["cat", "dog"])
+    assert len(ids) == 10  # <s> c a t EOS <s> d o g EOS
     assert score.n_tokens == 8
     logits = model(torch.tensor([ids[:-1]])).log_softmax(-1)[0]
     nats = -sum(logits[t - 1, ids[t]].item() for t in range(1, 10) if t != 5)
     assert_close(score.nats_per_token * 8, nats, rtol=1e-5, atol=1e-5)
 
 
-def test_unknown_characters_are_charged_for():
-    """Never a silent advantage: 8 bits for each byte that <unk> swallowed, on top of predicting <unk>."""
+def test_bytes_lost_in_unk_are_charged_8_bits_each():
+    """On top of predicting <unk>: an unknown character is never a silent advantage."""
     tokenizer = tokenizers.train("char", [TEXT])
     model = model_for(tokenizer)
     score = evaluate(model, "cat語")
-    ids = tokenizer.stream(["cat語"])
+    ids = tokenizer.encode_stream(["cat語"])
     bits = by_hand(model, ids, 24) / math.log(2)
     assert score.lost_bytes == 3
     assert score.n_bytes == 6
     assert score.bits_per_byte == pytest.approx((bits + 24) / 6, rel=1e-5)
 
 
-def test_a_begin_token_spelled_in_the_text_is_charged_like_any_other():
-    """Begin tokens are known by their place, not by their id."""
+def test_bos_spelled_in_the_text_is_charged_like_any_token():
+    """The BOS tokens that are given are known by their positions, not by their id."""
     import tokenizers as rust
 
     backend = rust.Tokenizer(rust.models.WordLevel({"<s>": 0, "a": 1, " ": 2}))
@@ -112,25 +112,25 @@ def test_a_begin_token_spelled_in_the_text_is_charged_like_any_other():
 
 
 @pytest.mark.parametrize("wrong", [{"context": -1}, {"context": 0}, {"batch_size": 0}])
-def test_windows_that_cannot_be_are_refused(wrong):
+def test_sizes_below_1_are_refused(wrong):
     model = model_for(tokenizers.train("char", [TEXT]))
     with pytest.raises(ConfigError, match="must be at least 1"):
         evaluate(model, TEXT, **wrong)
 
 
-def test_an_encoder_decoder_is_told_why():
+def test_an_encoder_decoder_is_refused():
     model = headway.create("transformer-mini")
-    with pytest.raises(InputError, match="a Transformer does not predict"):
+    with pytest.raises(InputError, match="a Transformer"):
         evaluate(model, TEXT)
 
 
-def test_scoring_leaves_the_model_as_it_was():
+def test_scoring_restores_training_mode():
     model = model_for(tokenizers.train("char", [TEXT])).train()
     evaluate(model, TEXT)
     assert model.training
 
 
-def test_nothing_to_score_is_an_error():
+def test_an_empty_text_is_refused():
     model = model_for(tokenizers.train("char", [TEXT]))
     with pytest.raises(DataError, match="no text to score"):
         evaluate(model, "")

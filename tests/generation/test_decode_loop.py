@@ -1,36 +1,35 @@
-"""Generation: cached = uncached, batched = single, and the rules for beginning and end of text."""
+"""The decode loops: cached equals uncached, batched equals single, fast equals reference."""
+
+from itertools import cycle
 
 import pytest
 import torch
 
-import headway
-from headway import tokenizers
-from headway.errors import ConfigError, InputError
 from headway.generation.decode_loop import DecodeLoop
 from headway.generation.reference import decode, pipeline_chooser
 from headway.sampling import Pipeline
-from tests.models.variants import GPTS, TINY, gpt, loud, name
+from tests.models.variants import POSITIONS, gpt, name
 
-TEXTS = ["the cat sat on the mat", "a dog", "cats and dogs and mats"]
-
-
-def writer(**config):
-    tokenizer = tokenizers.train("char", TEXTS)
-    ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
-    shape = {**TINY, "n_layers": 2, "context": 64, "vocab_size": tokenizer.vocab_size}
-    model = loud(headway.create("gpt", **{**shape, **ids, **config}))
-    model.tokenizer = tokenizer
-    return model
+N_NEW = 12
 
 
-def naive(model, prompt, n, seed, **settings):
-    """No cache, no batch: the whole text through the model for every token."""
+def naive(model, prompt, seed, **settings):
+    """No cache and no batch: the whole text goes through the model for every token."""
     ids, choose = list(prompt), pipeline_chooser(Pipeline(preset="default", **settings), [prompt], [seed])
-    for _ in range(n):
+    for _ in range(N_NEW):
         ids.append(int(choose(model(torch.tensor([ids]))[:, -1].detach(), [ids])))
     return ids[len(prompt) :]
 
 
+# Models and samplers do not interact, so each model gets one group of settings and each group at least one model.
+CONFIGS = [
+    {"positions": positions, "n_kv_heads": n_kv_heads, "norm_order": norm_order}
+    for positions, n_kv_heads, norm_order in zip(POSITIONS, cycle((4, 2)), cycle(("pre", "pre", "post")), strict=False)
+]
+CONFIGS += [
+    {"bias": False, "tie_embeddings": False, "norm": "rms", "positions": "rotary", "feed_forward": "swiglu"},
+    {"d_head": 10, "n_kv_heads": 1, "positions": "rotary"},
+]
 SETTINGS = [
     {"temperature": 0.0},
     {"temperature": 0.9},
@@ -40,132 +39,20 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s))
-@pytest.mark.parametrize("config", GPTS[::3], ids=name)
+@pytest.mark.parametrize(("config", "settings"), list(zip(CONFIGS, cycle(SETTINGS), strict=False)), ids=name)
 def test_cached_and_batched_equals_naive(config, settings):
-    """By the reference loop and by the faster one, whose rows end at different times and give their slots up."""
+    """Both loops; in the fast one rows finish at different times, so the batch is compacted."""
     model, prompts = gpt(**config), [[1, 2, 3], [7], [5, 5, 5, 5, 9], [1, 2, 3]]
     seeds = [11 + i for i in range(4)]
     pipe = Pipeline(preset="default", **settings)
-    rows = torch.stack(list(decode(model, prompts, pipeline_chooser(pipe, prompts, seeds), 12)), dim=1).tolist()
+    rows = torch.stack(list(decode(model, prompts, pipeline_chooser(pipe, prompts, seeds), N_NEW)), dim=1).tolist()
     for i, prompt in enumerate(prompts):
-        assert rows[i] == naive(model, prompt, 12, seeds[i], **settings)
-    loop, found = DecodeLoop(model, prompts, pipe, 12, seeds=seeds), {i: [] for i in range(4)}
-    for n in range(12):
+        assert rows[i] == naive(model, prompt, seeds[i], **settings)
+    loop, generated = DecodeLoop(model, prompts, pipe, N_NEW, seeds=seeds), {i: [] for i in range(4)}
+    for n in range(N_NEW):
         for row, _, token in loop.step():
-            found[row].append(token)
+            generated[row].append(token)
             if n == 3 + 2 * row:
-                loop.end(row)
-    assert found == {i: rows[i][: 4 + 2 * i] for i in range(4)}
+                loop.finish(row)
+    assert generated == {i: rows[i][: 4 + 2 * i] for i in range(4)}
     assert len(loop.rows) < 4
-
-
-def text(tokens):
-    return "".join(token.text for token in tokens)
-
-
-def test_the_same_seed_gives_the_same_text_and_others_do_not():
-    model = writer()
-    first = text(headway.generate(model, "the ", seed=3, max_new_tokens=30))
-    assert first == text(headway.generate(model, "the ", seed=3, max_new_tokens=30))
-    assert first != text(headway.generate(model, "the ", seed=4, max_new_tokens=30))
-
-
-def test_a_text_does_not_depend_on_its_batch():
-    model = writer()
-    together = list(headway.generate(model, ["a dog", "the cat sat", ""], seed=5, max_new_tokens=20))
-    for row, prompt in enumerate(["a dog", "the cat sat", ""]):
-        alone = headway.generate(model, prompt, seed=5 + row, max_new_tokens=20)
-        assert [t.id for t in together if t.row == row] == [t.id for t in alone]
-
-
-def test_generation_ends_at_the_end_token_which_is_no_text():
-    model = writer()
-    with torch.no_grad():  # end of text becomes certain
-        model.norm.weight.zero_()
-        model.norm.bias.copy_(model.embedding.weight[model.config.eos_id] * 100)
-    tokens = list(headway.generate(model, "the", max_new_tokens=30))
-    assert [(t.id, t.text, t.finish) for t in tokens] == [(model.config.eos_id, "", "stop")]
-
-
-def test_length_is_the_other_way_to_end():
-    tokens = list(headway.generate(writer(eos_id=None), "the", max_new_tokens=3, seed=1))
-    assert [t.finish for t in tokens][:-1] == [None] * (len(tokens) - 1)
-    assert tokens[-1].finish in ("length", "stop")
-
-
-def test_an_empty_prompt_needs_a_begin_token():
-    model = writer()
-    assert next(headway.generate(model, "", seed=1)).row == 0
-    model.tokenizer.special_tokens["bos"] = None
-    with pytest.raises(InputError, match="an empty prompt needs a begin token"):
-        headway.generate(model, "")
-
-
-def test_entries_past_the_tokenizers_vocabulary_are_never_chosen():
-    model = writer(vocab_size=64)
-    known = model.tokenizer.vocab_size
-    ids = {t.id for s in range(20) for t in headway.generate(model, "a", seed=s, temperature=5.0, max_new_tokens=20)}
-    assert max(ids) < known
-    assert len(ids) > known / 2
-
-
-def test_the_context_is_kept_to():
-    model = writer()
-    assert len(list(headway.generate(model, "the cat", temperature=0))) <= 64 - 7
-    with pytest.raises(InputError, match=r"7 tokens and 58 new ones do not fit in the context of 64.* at most 57"):
-        headway.generate(model, "the cat", max_new_tokens=58)
-    with pytest.raises(InputError, match="shorten the prompt"):
-        headway.generate(model, "the cat " * 10)
-    rotary = writer(positions="rotary")
-    assert len(list(headway.generate(rotary, "the cat", temperature=0))) <= 64 - 7  # unless asked for more
-    assert len(list(headway.generate(rotary, "the cat " * 10, max_new_tokens=70, seed=0))) >= 1
-
-
-def test_wrong_requests_are_refused_before_any_token():
-    model = writer()
-    with pytest.raises(ConfigError, match="max_new_tokens=0"):
-        headway.generate(model, "a", max_new_tokens=0)
-    with pytest.raises(ConfigError, match="temperature=-1"):
-        headway.generate(model, "a", temperature=-1)
-    with pytest.raises(InputError, match="no prompt"):
-        headway.generate(model, [])
-    model.tokenizer = None
-    with pytest.raises(InputError, match="has no tokenizer"):
-        headway.generate(model, "a")
-
-
-def test_a_new_seed_leaves_the_callers_generator_alone():
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    model = writer()
-    torch.manual_seed(3)
-    list(headway.generate(model, "a", max_new_tokens=3))
-    assert torch.equal(torch.rand(2), expected)
-
-
-def test_dropout_is_off_while_writing_and_on_again_after():
-    model = writer(dropout=0.5).train()
-    texts = {text(headway.generate(model, "the", temperature=0, max_new_tokens=10)) for _ in range(5)}
-    assert len(texts) == 1
-    assert model.training
-
-
-def test_a_request_far_past_the_context_allocates_as_it_goes():
-    tokens = headway.generate(writer(positions="rotary"), "the", max_new_tokens=10**12, seed=0)
-    assert next(tokens).row == 0
-
-
-def test_gradients_are_on_again_between_tokens():
-    """`inference_mode` inside a generator must not reach into the caller."""
-    for _ in headway.generate(writer(), "a", max_new_tokens=3, seed=0):
-        assert torch.is_grad_enabled()
-        assert not torch.is_inference_mode_enabled()
-
-
-def test_an_ngram_writes_too():
-    tokenizer = tokenizers.train("char", TEXTS)
-    model = headway.create("ngram", vocab_size=tokenizer.vocab_size, order=6)
-    model.fit(torch.tensor(tokenizer.stream(TEXTS * 20)))
-    model.tokenizer = tokenizer
-    assert text(headway.generate(model, "the c", temperature=0, max_new_tokens=8)) == "at sat o"

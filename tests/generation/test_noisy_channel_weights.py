@@ -1,4 +1,4 @@
-"""The noisy channel's arithmetic: the score is the formula, the order its order, tuning never loses on what it saw."""
+"""Weights of the noisy channel: the score is the formula, and tuning never lowers the rating it optimises."""
 
 import math
 import random
@@ -17,8 +17,8 @@ WEIGHTS = st.builds(ChannelWeights, *[st.floats(0, 3)] * 3, st.floats(-3, 3))
 
 @given(TERMS, WEIGHTS)
 def test_the_score_is_the_formula(t, w):
-    wanted = w.direct * t.direct + w.channel * t.channel + w.lm * t.lm + w.length * t.length
-    assert w.score(t) == pytest.approx(wanted)
+    expected = w.direct * t.direct + w.channel * t.channel + w.lm * t.lm + w.length * t.length
+    assert w.score(t) == pytest.approx(expected)
 
 
 @given(st.lists(TERMS, min_size=1, max_size=8), WEIGHTS)
@@ -27,17 +27,17 @@ def test_the_best_is_the_first_with_the_highest_score(candidates, w):
     assert w.best(candidates) == scores.index(max(scores))
 
 
-def test_a_weight_of_nothing_leaves_out_what_is_infinite():
+def test_a_weight_of_0_drops_an_infinite_term():
     impossible = ChannelScores(-1.0, -math.inf, -1.0, 1.0)
     assert ChannelWeights(1.0, 0.0, 0.0).score(impossible) == -1.0
     assert ChannelWeights(1.0, 0.5, 0.0).best([impossible, ChannelScores(-9.0, -9.0, -9.0, 1.0)]) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_tuning_finds_what_the_judge_goes_by_and_never_loses(seed):
-    """Of each list one candidate is right, and the channel knows it, more or less."""
+def test_tuning_finds_the_informative_term(seed):
+    """One candidate of each sentence is right, and the channel score tells, with noise."""
     rng = random.Random(seed)
-    lists = [
+    sentences = [
         [
             ChannelScores(rng.uniform(-2, 0), rng.uniform(-6, -2) + 3 * (i == 2), rng.uniform(-3, -1), 1.0)
             for i in range(5)
@@ -45,17 +45,17 @@ def test_tuning_finds_what_the_judge_goes_by_and_never_loses(seed):
         for _ in range(60)
     ]
 
-    def judge(chosen):
-        return sum(i == 2 for i in chosen) / len(chosen)
+    def judge(choices):
+        return sum(i == 2 for i in choices) / len(choices)
 
-    weights, found = tune_weights(lists, judge)
-    direct = judge([ChannelWeights(1, 0, 0, 0).best(some) for some in lists])
-    assert found == judge([weights.best(some) for some in lists]) > 0.7 > direct
+    weights, rating = tune_weights(sentences, judge)
+    direct_only = judge([ChannelWeights(1, 0, 0, 0).best(sentence) for sentence in sentences])
+    assert rating == judge([weights.best(sentence) for sentence in sentences]) > 0.7 > direct_only
     assert weights.channel > 0
-    assert tune_weights(lists, judge, terms=["lm"])[0].channel == 0
+    assert tune_weights(sentences, judge, terms=["lm"])[0].channel == 0
 
 
-def test_weights_are_read_from_a_line_and_written_to_one():
+def test_weights_are_parsed_and_printed():
     assert ChannelWeights.parse("channel=0.3, lm=0") == ChannelWeights(1.0, 0.3, 0.0, 0.0)
     assert ChannelWeights.parse(str(ChannelWeights(0.5, 1.0, 0.25, -1.0))) == ChannelWeights(0.5, 1.0, 0.25, -1.0)
     assert ChannelWeights.parse("channel = 0.3") == ChannelWeights(1.0, 0.3)

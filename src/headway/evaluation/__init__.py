@@ -1,1 +1,1 @@
-"""How good a model is: perplexity and bits per byte, task scores, metrics, and invariants you can check."""
+"""Evaluation: perplexity and bits per byte, task scores, metrics of generated text, and invariants you can check."""

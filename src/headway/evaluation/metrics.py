@@ -1,70 +1,84 @@
-"""How good translations are, by sacreBLEU (an extra): BLEU and chrF with their signatures, for a whole text, for each
-sentence, and for two systems against each other.
+"""Metrics of generated text: exact match, and BLEU and chrF by sacreBLEU (an extra), with their signatures.
 
     bleu(["Ein Hund spielt im Park."], ["Ein Hund spielt im Park."])        100.0
+
+BLEU and chrF are for a corpus, for each sentence, or for two systems against each other. Here `references` are one list
+of sentences, or several of equal length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headway.errors import InputError
 
-NAMES = ("BLEU", "chrF2")
+SACREBLEU_NAMES = ("BLEU", "chrF2")
 
 
 @dataclass(frozen=True)
 class Metric:
+    """A corpus-level score."""
+
     name: str  # "BLEU", "chrF2"
     score: float  # 0 to 100
-    signature: str  # all that a score depends on
+    signature: str  # sacreBLEU's: all settings that the score depends on
     summary: str  # as sacreBLEU prints it
 
 
 @dataclass(frozen=True)
 class PairedBootstrapResult:
-    """One metric of two systems; p is how likely a difference like this is by chance (paired bootstrap)."""
+    """One metric of two systems; p is the probability of such a difference under the null hypothesis that they are
+    equally good (paired bootstrap)."""
 
     name: str
     first: float
     second: float
     p: float
-    within: tuple[float, float]  # 95 % of the resamplings of each lie within ± this of it
+    within: tuple[float, float]  # half-width of the 95 % confidence interval of each score
     signature: str
 
 
+def exact_match(answers: Iterable[str], expected: Iterable[str]) -> float:
+    """The fraction of answers that equal the expected ones, apart from surrounding whitespace.
+
+    >>> exact_match(["1987-03-03", "1987-03-04 "], ["1987-03-03", "1987-03-03"])
+    0.5
+    """
+    matches = [answer.strip() == target.strip() for answer, target in zip(answers, expected, strict=True)]
+    if not matches:
+        raise InputError("no answers to score")
+    return sum(matches) / len(matches)
+
+
 def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> list[Metric]:
-    """BLEU and chrF of a text, a sentence a line, against one reference or several of the same length."""
+    """BLEU and chrF of a corpus, one sentence per item."""
     check_lines(hypotheses, references)
-    found = []
+    scores = []
     for metric in _metrics(lowercase):
-        result = metric.corpus_score(list(hypotheses), [list(some) for some in references])
-        signature = str(metric.get_signature())
-        found.append(Metric(result.name, result.score, signature, result.format(width=2)))
-    return found
+        result = metric.corpus_score(list(hypotheses), [list(reference) for reference in references])
+        scores.append(Metric(result.name, result.score, str(metric.get_signature()), result.format(width=2)))
+    return scores
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU alone, cased, for what asks for it again and again."""
+    """Cased BLEU against one reference, as a plain number."""
     check_lines(hypotheses, [references])
-    metric = _sacrebleu("metrics").BLEU(force=True)
+    metric = _import_sacrebleu("metrics").BLEU(force=True)
     return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
 
 
 def sentence_scores(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
 ) -> list[dict[str, float]]:
-    """BLEU (smoothed, with the n-grams that fit) and chrF of each sentence."""
+    """BLEU (smoothed, with effective order: only n-grams that the sentence is long enough for) and chrF of each
+    sentence."""
     check_lines(hypotheses, references)
     metrics = _metrics(lowercase, effective_order=True)
-    return [
-        {
-            result.name: round(result.score, 2)
-            for metric in metrics
-            for result in [metric.sentence_score(text, [some[i] for some in references])]
-        }
-        for i, text in enumerate(hypotheses)
-    ]
+    scores = []
+    for i, hypothesis in enumerate(hypotheses):
+        results = [metric.sentence_score(hypothesis, [reference[i] for reference in references]) for metric in metrics]
+        scores.append({result.name: round(result.score, 2) for result in results})
+    return scores
 
 
 def compare(
@@ -75,60 +89,59 @@ def compare(
     lowercase: bool = False,
     samples: int = 1000,
 ) -> list[PairedBootstrapResult]:
-    """Two systems on the same sentences by paired bootstrap (Koehn 2004): how often does resampling the sentences turn
-    the order round? The seed is fixed, so that the answer is."""
-    for texts in (first, second):
-        check_lines(texts, references)
-    significance = _sacrebleu("significance")
-    metrics = dict(zip(NAMES, _metrics(lowercase), strict=True))
-    test = significance.PairedTest(
+    """Compare two systems on the same sentences by paired bootstrap (Koehn 2004): how often does resampling the
+    sentences reverse their order? The seed is fixed, so the result is reproducible."""
+    for hypotheses in (first, second):
+        check_lines(hypotheses, references)
+    test = _import_sacrebleu("significance").PairedTest(
         [("first", list(first)), ("second", list(second))],
-        metrics,
-        references=[list(some) for some in references],
+        dict(zip(SACREBLEU_NAMES, _metrics(lowercase), strict=True)),
+        references=[list(reference) for reference in references],
         test_type="bs",
         n_samples=samples,
     )
-    signatures, found = test()
-    rows = [(name, found[name]) for name in found if name != "System"]
+    signatures, results = test()
     return [
         PairedBootstrapResult(
             name=name,
             first=pair[0].score,
             second=pair[1].score,
-            p=1.0 if pair[0].score == pair[1].score else pair[1].p_value,  # of equals sacreBLEU says 1 / samples
+            p=1.0 if pair[0].score == pair[1].score else pair[1].p_value,  # for equal scores sacreBLEU says 1 / samples
             within=(float(pair[0].ci), float(pair[1].ci)),
             signature=str(signatures[name]),
         )
-        for name, pair in rows
+        for name, pair in results.items()
+        if name != "System"
     ]
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Every reference must have as many lines as there are hypotheses."""
     if not hypotheses or not references:
         raise InputError("there is nothing to score: give at least one sentence and one reference")
-    for number, some in enumerate(references, 1):
-        if len(some) != len(hypotheses):
+    for number, reference in enumerate(references, 1):
+        if len(reference) != len(hypotheses):
             raise InputError(
-                f"{len(hypotheses):,} translations and {len(some):,} lines of reference {number}: they go together "
-                f"line by line, so there must be as many; were lines lost or empty ones dropped?"
+                f"{len(hypotheses):,} translations and {len(reference):,} lines of reference {number}: they are "
+                f"compared line by line, so there must be as many; were lines lost, or empty ones dropped?"
             )
 
 
 def check_installed() -> None:
-    """Say so now, not when there is something to score."""
-    _sacrebleu("metrics")
+    """Raise now if sacreBLEU is missing, not after the work whose result it would score."""
+    _import_sacrebleu("metrics")
 
 
-def _metrics(lowercase: bool, **of_bleu: Any) -> list[Any]:
-    metrics = _sacrebleu("metrics")
-    # force: what sacreBLEU thinks of lines that end in " ." is for its own command line
-    return [metrics.BLEU(lowercase=lowercase, force=True, **of_bleu), metrics.CHRF(lowercase=lowercase)]
+def _metrics(lowercase: bool, **bleu_options: Any) -> list[Any]:
+    metrics = _import_sacrebleu("metrics")
+    # force=True silences sacreBLEU's warning about lines that end in " ."
+    return [metrics.BLEU(lowercase=lowercase, force=True, **bleu_options), metrics.CHRF(lowercase=lowercase)]
 
 
-def _sacrebleu(part: str) -> Any:
+def _import_sacrebleu(module: str) -> Any:
     from importlib import import_module
 
     try:
-        return import_module(f"sacrebleu.{part}")
+        return import_module(f"sacrebleu.{module}")
     except ImportError:
         raise InputError("BLEU and chrF need sacrebleu: pip install 'headway[metrics]'") from None

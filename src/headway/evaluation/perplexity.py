@@ -1,13 +1,11 @@
-"""How well a model does on held-out text: bits per byte for language models, nats per target for everything else.
+"""Perplexity and bits per byte of language models on held-out text.
 
     bits per byte = −log2 p(text) / UTF-8 bytes of the text
 
-which families and tokenizers share. The text is cut into consecutive windows without overlap: of the model's context
-unless one is given, and to compare families the same one must be given. A model without a context, such as an n-gram,
-reads the whole text as one. Every token is paid for: the first one too
-(tokenizers/base.py, rules 3 and 4), and bytes lost in <unk> are spelled out at 8 bits each.
-
-Each score has a `merit`, smaller being better: what training compares checkpoints by.
+Bits per byte compare across families and tokenizers. The text is cut into consecutive windows without overlap, as long
+as the model's context unless you give another length; to compare families, give all of them the same one. A model
+without a context, such as an n-gram, reads the whole text as one window. Every token is charged, the first included
+(tokenizers/base.py, rules 3 and 4), and bytes lost in <unk> cost 8 bits each.
 """
 
 import math
@@ -19,29 +17,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.data.datasets.causal import consecutive_windows
-from headway.data.loader import IGNORE, CausalBatch
+from headway.data.loader import IGNORE_INDEX, CausalBatch
 from headway.errors import ConfigError, DataError, InputError
 from headway.evaluation.validation import LossFn, LossOutput, Ranks, SingleProcess, exp_or_inf, sum_losses
 from headway.models import GPT, NGram
 from headway.models.base import LanguageModel, Model, eval_mode, language_model
 from headway.nn.cross_entropy import token_nll
+from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.masks import padding
 from headway.tokenizers import Tokenizer
 from headway.tokenizers.base import check_texts
 
-MAX_LOGITS = 2**25  # numbers held at once: 128 MiB in float32
+MAX_LOGITS_PER_BATCH = 2**25  # numbers held at once: 128 MiB in float32
 
 
 @dataclass(frozen=True)
 class LMScore:
-    """Of a language model on a text."""
+    """The score of a language model on a text."""
 
     nats_per_token: float
     bits_per_byte: float
-    n_tokens: int  # that were predicted
+    n_tokens: int  # predicted ones
     n_bytes: int
     context: int  # tokens in a window
-    lost_bytes: int = 0  # charged at 8 bits each
+    lost_bytes: int = 0  # charged 8 bits each
 
     @property
     def perplexity(self) -> float:
@@ -72,33 +71,33 @@ class ValidationText:
         self.n_bytes = sum(len(document.encode()) for document in documents)
         if not self.n_bytes:
             raise DataError("there is no text to score: it is empty")
-        self.n_documents = len(documents)
-        self.lost = sum(map(tokenizer.lost_bytes, documents))
-        ids, begins = tokenizer.stream_with_begins(documents)
-        self.stream, self.is_given = torch.tensor(ids), torch.zeros(len(ids), dtype=torch.bool)
-        self.is_given[begins] = True
-        # With no token to begin from, the first is paid for as one out of the vocabulary.
-        self.first = math.log(vocab_size) if tokenizer.bos_id is None else 0.0
+        self.lost_bytes = sum(map(tokenizer.lost_bytes, documents))
+        ids, bos_positions = tokenizer.encode_stream_with_bos_positions(documents)
+        self.stream, self.is_bos = torch.tensor(ids), torch.zeros(len(ids), dtype=torch.bool)
+        self.is_bos[bos_positions] = True
+        # Without a BOS token to predict it from, the first token is charged ln V, a uniform guess.
+        self.first_token_nats = math.log(vocab_size) if tokenizer.bos_id is None else 0.0
         self.context = context or max(1, len(ids))
-        self.rows = max(1, min(batch_size, MAX_LOGITS // (self.context * vocab_size)))
+        self.batch_rows = max(1, min(batch_size, MAX_LOGITS_PER_BATCH // (self.context * vocab_size)))
 
     def batches(self) -> Iterator[CausalBatch]:
-        windows = consecutive_windows(self.stream, self.context, self.rows)
-        given = consecutive_windows(self.is_given, self.context, self.rows)
-        for (inputs, targets, lengths), (_, skipped, _) in zip(windows, given, strict=True):
-            counted = padding(lengths, targets.shape[1]) & ~skipped
-            yield CausalBatch(inputs, targets.masked_fill(~counted, IGNORE), lengths)
+        """The windows. BOS tokens are given, not predicted, so they are no targets."""
+        windows = consecutive_windows(self.stream, self.context, self.batch_rows)
+        bos_windows = consecutive_windows(self.is_bos, self.context, self.batch_rows)
+        for (inputs, targets, lengths), (_, target_is_bos, _) in zip(windows, bos_windows, strict=True):
+            is_counted = padding(lengths, targets.shape[1]) & ~target_is_bos
+            yield CausalBatch(inputs, targets.masked_fill(~is_counted, IGNORE_INDEX), lengths)
 
-    def score(self, ask: LossFn, world: Ranks = SingleProcess()) -> LMScore:  # noqa: B008 (frozen)
-        nats, n_tokens, _ = sum_losses(ask, self.batches(), world)
-        nats, n_tokens = nats + self.first, n_tokens + bool(self.first)
+    def score(self, loss_fn: LossFn, ranks: Ranks = SingleProcess()) -> LMScore:  # noqa: B008 (frozen)
+        nats, n_tokens, _ = sum_losses(loss_fn, self.batches(), ranks)
+        nats, n_tokens = nats + self.first_token_nats, n_tokens + bool(self.first_token_nats)
         return LMScore(
             nats_per_token=nats / max(n_tokens, 1),
-            bits_per_byte=(nats / math.log(2) + 8 * self.lost) / self.n_bytes,
+            bits_per_byte=(nats / math.log(2) + 8 * self.lost_bytes) / self.n_bytes,
             n_tokens=n_tokens,
             n_bytes=self.n_bytes,
             context=self.context,
-            lost_bytes=self.lost,
+            lost_bytes=self.lost_bytes,
         )
 
 
@@ -110,7 +109,14 @@ def evaluate(
     context: int | None = None,
     batch_size: int = 16,
 ) -> LMScore:
-    """Score a model on one text or several. `context` is the window, by default the model's own."""
+    """Score a language model on one text or several.
+
+        score = headway.evaluate(model, text)
+        print(score.bits_per_byte, score.perplexity)
+
+    `context` is the length of a window in tokens, by default the model's own context. To compare models, give all the
+    same. `batch_size` is the number of windows scored at a time; it changes speed and memory, not the score.
+    """
     for name, value in (("context", context), ("batch_size", batch_size)):
         if value is not None and value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
@@ -118,20 +124,20 @@ def evaluate(
     model = language_model(model)
     if model.tokenizer is None:
         check_texts(documents)
-        raise InputError("this model has no tokenizer, so no text can be scored")
-    held_out = ValidationText(
+        raise InputError("this model has no tokenizer, so it cannot score text")
+    text = ValidationText(
         documents,
         model.tokenizer,
         vocab_size=model.config.vocab_size,
         context=context or model.config.context,
         batch_size=batch_size,
     )
-    with eval_mode(model):
-        return held_out.score(lambda batch: batch_nll(model, batch))
+    with eval_mode(model), CPUKernels(model, pack=False):
+        return text.score(lambda batch: batch_nll(model, batch))
 
 
 def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:
-    """The nats of the targets of a batch, by whatever way the model has."""
+    """The summed negative log-likelihood of a batch in nats, by the fastest way the model offers."""
     batch = CausalBatch(batch.inputs.to(model.device), batch.targets.to(model.device), batch.lengths)
     if isinstance(model, GPT):
         return token_nll(model.hidden_states(batch.inputs, batch.lengths), model.output, batch.targets), None
@@ -140,19 +146,19 @@ def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:
     B, T = batch.inputs.shape
     lengths = torch.full((B,), T) if batch.lengths is None else batch.lengths
     nats, state = torch.zeros((), dtype=torch.float64, device=model.device), model.start(batch_size=B)
-    piece = max(1, MAX_LOGITS // (B * model.config.vocab_size))
-    for at in range(0, T, piece):  # a long text in pieces, which is the same
-        ids, targets = batch.inputs[:, at : at + piece], batch.targets[:, at : at + piece].flatten()
-        logits, state = model.step(ids, state, (lengths - at).clamp(0, ids.shape[1]))
-        nats += F.cross_entropy(logits.flatten(0, 1).float(), targets, ignore_index=IGNORE, reduction="sum")
+    chunk = max(1, MAX_LOGITS_PER_BATCH // (B * model.config.vocab_size))
+    for start in range(0, T, chunk):  # chunks bound the memory of the logits; the state connects them
+        ids, targets = batch.inputs[:, start : start + chunk], batch.targets[:, start : start + chunk].flatten()
+        logits, state = model.step(ids, state, (lengths - start).clamp(0, ids.shape[1]))
+        nats += F.cross_entropy(logits.flatten(0, 1).float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
     return nats, None
 
 
 def _ngram_nll(model: NGram, batch: CausalBatch) -> Tensor:
-    """Without the probabilities of everything else."""
+    """Look up the probabilities of the targets alone, not of the whole vocabulary."""
     nats = 0.0
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
-        is_asked = targets != IGNORE
-        row = torch.cat((inputs[:1], torch.where(is_asked, targets, inputs.roll(-1))))
-        nats -= float(model.log_probability(row)[1:][is_asked.numpy()].sum(dtype="float64"))
+        is_target = targets != IGNORE_INDEX
+        row = torch.cat((inputs[:1], torch.where(is_target, targets, inputs.roll(-1))))
+        nats -= float(model.log_probability(row)[1:][is_target.numpy()].sum(dtype="float64"))
     return torch.tensor(nats, dtype=torch.float64)

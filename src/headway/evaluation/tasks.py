@@ -1,21 +1,22 @@
-"""Scores of models on examples with answers: classification, tagging, spans, and sequence-to-sequence pairs."""
+"""Scores on examples with targets: classification, tagging, spans, and sequence-to-sequence pairs."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from headway.data.loader import BatchLoader
+from headway.errors import DataError
 from headway.evaluation.validation import LossFn, Ranks, SingleProcess, exp_or_inf, sum_losses
 
 
 @dataclass(frozen=True)
 class TaskScore:
-    """Of a model on examples with answers."""
+    """The score of a model on a validation set of a task."""
 
     nats_per_target: float
     n_targets: int
-    accuracy: float | None = None  # share of the targets that got the highest score, where that is asked
-    bleu: float | None = None  # of what the model writes, where that is asked (eval.metric)
-    exact: float | None = None  # share of what it writes that is right to the letter, where that is asked
+    accuracy: float | None = None  # fraction of targets predicted correctly, for tasks that define it
+    bleu: float | None = None  # of generated text, with eval.metric = "bleu"
+    exact: float | None = None  # fraction of generated texts that match exactly, with eval.metric = "exact_match"
 
     @property
     def perplexity(self) -> float:
@@ -23,8 +24,9 @@ class TaskScore:
 
     @property
     def selection_loss(self) -> float:
-        written = self.bleu if self.bleu is not None else self.exact
-        return self.nats_per_target if written is None else -written
+        """The loss, or the negated metric of generated text where there is one."""
+        metric = self.bleu if self.bleu is not None else self.exact
+        return self.nats_per_target if metric is None else -metric
 
     @property
     def summary(self) -> str:
@@ -35,17 +37,19 @@ class TaskScore:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, float]:
-        found = {"nats_per_target": self.nats_per_target, "n_targets": self.n_targets, "perplexity": self.perplexity}
-        asked = {"accuracy": self.accuracy, "bleu": self.bleu, "exact": self.exact}
-        return found | {name: value for name, value in asked.items() if value is not None}
+        loss = {"nats_per_target": self.nats_per_target, "n_targets": self.n_targets, "perplexity": self.perplexity}
+        metrics = {"accuracy": self.accuracy, "bleu": self.bleu, "exact": self.exact}
+        return loss | {name: value for name, value in metrics.items() if value is not None}
 
 
 class ValidationExamples:
-    """Examples of any task, in the order of their batches."""
+    """A validation set of any task, read through a data loader."""
 
-    def __init__(self, batches: BatchLoader[Any]):
-        self.batches = batches
+    def __init__(self, loader: BatchLoader[Any]):
+        self.loader = loader
 
-    def score(self, ask: LossFn, world: Ranks = SingleProcess()) -> TaskScore:  # noqa: B008 (frozen)
-        nats, count, right = sum_losses(ask, self.batches.epoch(), world)
-        return TaskScore(nats / max(count, 1), count, None if right is None else right / max(count, 1))
+    def score(self, loss_fn: LossFn, ranks: Ranks = SingleProcess()) -> TaskScore:  # noqa: B008 (frozen)
+        nats, n_targets, n_correct = sum_losses(loss_fn, self.loader.epoch(), ranks)
+        if not n_targets:
+            raise DataError("the validation set has no targets to predict: hold out more data")
+        return TaskScore(nats / n_targets, n_targets, None if n_correct is None else n_correct / n_targets)

@@ -1,11 +1,11 @@
-"""Validation sets: held-out data that a model is scored on again and again while it trains.
+"""Validation sets: held-out data that a model is scored on repeatedly while it trains.
 
 A validation set sums a loss function over its batches. Each rank scores its own rows, and the sums are reduced over
-ranks. Every result has a `merit`, where smaller is better: training compares checkpoints by it.
+ranks. Every result has a `selection_loss`, where smaller is better: training selects checkpoints by it.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,9 +17,11 @@ from headway.data.loader import Batch
 LossOutput = tuple[Tensor, Tensor | None]  # summed loss in nats, and the number of correct predictions where known
 LossFn = Callable[[Any], LossOutput]  # batch → its loss
 
+ACCUMULATED_BATCHES = 64  # batches between two transfers of their sums to the host, each of which synchronises
+
 
 class Ranks(Protocol):
-    """Which of how many processes this is, and sums over all of them (training/distributed.py)."""
+    """This process among all processes, and sums over them (training/distributed.py)."""
 
     @property
     def rank(self) -> int: ...
@@ -32,6 +34,8 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True)
 class SingleProcess:
+    """The only rank."""
+
     rank: int = 0
     size: int = 1
 
@@ -40,7 +44,7 @@ class SingleProcess:
 
 
 class EvalResult(Protocol):
-    """What the loop asks of a score."""
+    """What the trainer needs of a score."""
 
     @property
     def selection_loss(self) -> float: ...
@@ -52,38 +56,46 @@ class EvalResult(Protocol):
 
 
 class ValidationSet(Protocol):
-    """Held-out examples, ready to be asked about again and again."""
+    """Held-out examples, ready to be scored again and again."""
 
-    def score(self, ask: LossFn, world: Ranks = SingleProcess()) -> EvalResult: ...  # noqa: B008 (frozen)
+    def score(self, loss_fn: LossFn, ranks: Ranks = SingleProcess()) -> EvalResult: ...  # noqa: B008 (frozen)
 
 
-def sum_losses(ask: LossFn, batches: Iterator[Any], world: Ranks) -> tuple[float, int, int | None]:
-    """Nats, targets and right answers, summed over all batches. Each rank asks about its rows of every batch; one that
-    has none asks about another's and forgets the answer, since a sharded model answers only if all ranks ask."""
-    total, hits, count = 0.0, 0.0, 0
-    kept: list[tuple[Tensor, Tensor | None]] = []
-    knows_right = False
+def sum_losses(loss_fn: LossFn, batches: Iterable[Any], ranks: Ranks) -> tuple[float, int, int | None]:
+    """Loss in nats, number of targets and number of correct predictions, summed over all batches and ranks.
+
+    Each rank scores its rows of every batch. The forward pass of a sharded model is collective, so a rank without rows
+    scores one of another rank's and drops the result.
+    """
+    total_nats, total_correct, n_targets = 0.0, 0.0, 0
+    pending: list[LossOutput] = []
+    has_correct = False
     for batch in batches:
-        count += batch.n_targets
-        own = torch.arange(len(batch))[world.rank :: world.size]
-        is_real = len(own) > 0
-        rows: Batch = batch if world.size == 1 else batch.rows(own if is_real else torch.arange(1))
-        nats, right = ask(rows)
-        if is_real:
-            kept.append((nats.double(), right))
-            knows_right = right is not None
-        if len(kept) == 64:  # now and then: reading a number waits for the device
-            total, hits = total + _sum(n for n, _ in kept), hits + _sum(r for _, r in kept)
-            kept = []
-    total, hits = total + _sum(n for n, _ in kept), hits + _sum(r for _, r in kept)
-    total, hits, knows = world.all_reduce_sum(total, hits, float(knows_right))
-    return total, count, int(hits) if knows else None
+        n_targets += batch.n_targets
+        indices = torch.arange(len(batch))[ranks.rank :: ranks.size]
+        has_rows = len(indices) > 0
+        rows: Batch = batch if ranks.size == 1 else batch.rows(indices if has_rows else torch.arange(1))
+        nats, correct = loss_fn(rows)
+        if has_rows:
+            pending.append((nats.double(), correct))
+            has_correct = correct is not None
+        if len(pending) == ACCUMULATED_BATCHES:
+            total_nats += _sum(nats for nats, _ in pending)
+            total_correct += _sum(correct for _, correct in pending)
+            pending = []
+    total_nats += _sum(nats for nats, _ in pending)
+    total_correct += _sum(correct for _, correct in pending)
+    total_nats, total_correct, n_ranks_with_correct = ranks.all_reduce_sum(
+        total_nats, total_correct, float(has_correct)
+    )
+    return total_nats, n_targets, int(total_correct) if n_ranks_with_correct else None
 
 
 def _sum(numbers: Iterator[Tensor | None]) -> float:
-    found = [number for number in numbers if number is not None]
-    return float(torch.stack(found).sum()) if found else 0.0
+    tensors = [number for number in numbers if number is not None]
+    return float(torch.stack(tensors).sum()) if tensors else 0.0
 
 
 def exp_or_inf(nats: float) -> float:
+    """e^nats, or infinity where it would overflow."""
     return math.exp(nats) if nats < 700 else math.inf

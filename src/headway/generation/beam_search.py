@@ -1,9 +1,13 @@
-"""Beam search: keep the B most likely beginnings, instead of one (Wu et al. 2016, §7; the procedure is transformers').
+"""Beam search: keep the B most likely prefixes instead of one (Wu et al. 2016, §7; the procedure is transformers').
 
     score = (sum of log-probabilities) / norm(length),   norm: length^α, or ((5 + length)/6)^α
 
-Each step continues every live beam by every token, and looks at the best few of all: those that end a text go to the
-finished ones, the best B others live on. Of one text there are never two beams, since all grow from the one prompt.
+Each step extends every active beam by every token and ranks all candidates. Candidates that end in EOS become finished
+hypotheses; the best B others are the next active beams. No two beams hold the same text, since all start from one
+prompt.
+
+The search works on many prompts at once. A *row* is a prompt; a *slot* is a row of the logits and of the state, which
+holds one beam of one prompt.
 """
 
 import math
@@ -26,37 +30,52 @@ from headway.generation.inputs import (
     token_id_set,
 )
 from headway.models.base import LanguageModel, eval_mode
-from headway.nn.linear import PackedWeights
+from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.sampling import PerRowPipeline, Pipeline
 from headway.sampling.drawing import check_logits
 from headway.sampling.ranking import ranked
 
-NORMS: dict[str, Callable[[int, float], float]] = {
+LENGTH_NORMS: dict[str, Callable[[int, float], float]] = {
     "power": lambda length, alpha: _power(length, alpha),
     "gnmt": lambda length, alpha: _power((5 + length) / 6, alpha),  # Wu et al. 2016, eq. 14
 }
+PRUNE_EVERY_TOKENS = 12  # drop cache slots that no beam attends to any more
+FLOAT32_FROM_COLUMNS = 4096  # vocabulary from which log-probabilities are float32; their sums are always float64
 
 
 def _power(base: float, alpha: float) -> float:
-    """Short of overflow."""
+    """base^alpha, clamped so that it neither overflows nor underflows."""
     return math.exp(min(max(alpha * math.log(base), -700.0), 700.0)) if abs(alpha) > 100 else base**alpha
 
 
-PRUNE_EVERY = 12  # tokens, after which what no beam goes on from is forgotten
-MANY = 4096  # columns from which probabilities are computed in float32: sums of them are in float64 always
-
-
 class Hypothesis(NamedTuple):
-    tokens: list[int]  # generated, the end token included
+    """A continuation that a search found."""
+
+    tokens: list[int]  # generated, EOS included
     score: float
     log_prob: float  # summed
-    ended: bool  # by an end token, not by the length
+    ended: bool  # by EOS, not by the length limit
+
+    @property
+    def tokens_without_eos(self) -> list[int]:
+        return self.tokens[:-1] if self.ended else self.tokens
 
 
 class _Beam(NamedTuple):
-    value: float  # sum of log-probabilities
+    log_prob: float  # summed
     tokens: list[int]
-    slot: int  # its row of the state
+    slot: int
+
+
+class _Candidate(NamedTuple):
+    """A beam extended by one token."""
+
+    log_prob: float  # summed
+    beam: _Beam
+    token: int
+
+
+_Candidates = dict[int, list[_Candidate]]  # by row, best first
 
 
 def beam_search(
@@ -76,24 +95,38 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """For each row of the prompt its `n_best` continuations, best first.
 
-    `model` needs `start(batch_size=…)`, `step(ids, state)` and a state with `reorder(rows)`. A model with a source is
-    started by the caller: `state=model.start(source=…)`. One beam is greedy search. `pipeline` may hold bias,
-    constraints and penalties; they act on log-probabilities. `early_stopping`: True ends a row at its B-th finished
-    text, False when no live beam beats the worst of them as it stands, "never" when none can, however long it grows.
+    `model` needs `start(batch_size=…)`, `step(ids, state)` and a state with `reorder(rows)`. For an encoder-decoder,
+    pass `state=model.start(source=…)`. One beam is greedy search. `pipeline` may hold bias, constraints and penalties;
+    they act on log-probabilities. `early_stopping`: True ends a row at its B-th finished hypothesis; False when the
+    best active beam, scored at its current length, does not beat the worst of them; "never" when it cannot at any
+    length.
     """
-    rules = make_beam_config(num_beams, max_new_tokens, eos_ids, length_penalty, length_norm, early_stopping, n_best)
+    config = make_beam_config(num_beams, max_new_tokens, eos_ids, length_penalty, length_norm, early_stopping, n_best)
     prompts = prompt_lists(prompt)
     pipe = search_processors(pipeline, "beam search", len(prompts))
+    return run_beam_search(model, prompts, config, pipe, state=state, vocab_size=vocab_size)
+
+
+def run_beam_search(
+    model: Any,
+    prompts: list[list[int]],
+    config: "BeamConfig",
+    pipe: Pipeline | PerRowPipeline,
+    *,
+    state: Any = None,
+    vocab_size: int | None = None,
+) -> list[list[Hypothesis]]:
+    """`beam_search` with options that are checked already."""
     is_ragged = len({len(row) for row in prompts}) > 1
-    with eval_mode(model), varying_shapes(), PackedWeights(), torch.inference_mode():
-        if is_ragged and not isinstance(model, LanguageModel):  # which takes rows of one length only
-            found = []
+    with eval_mode(model), varying_shapes(), CPUKernels(model), torch.inference_mode():
+        if is_ragged and not isinstance(model, LanguageModel):  # such a model takes rows of equal length only
+            hypotheses = []
             for i, row in enumerate(prompts):
-                own = None if state is None else state.reorder(torch.tensor([i]))
-                found += _search(model, [row], rules, pipe.select([i]), own, vocab_size)
+                row_state = None if state is None else state.reorder(torch.tensor([i]))
+                hypotheses += _search(model, [row], config, pipe.select([i]), row_state, vocab_size)
         else:
-            found = _search(model, prompts, rules, pipe, state, vocab_size)
-    return [done[: int(n_best)] for done in found]
+            hypotheses = _search(model, prompts, config, pipe, state, vocab_size)
+    return [row[: config.n_best] for row in hypotheses]
 
 
 def make_beam_config(
@@ -105,174 +138,221 @@ def make_beam_config(
     early_stopping: bool | str,
     n_best: int,
 ) -> "BeamConfig":
-    """The options of a beam search, checked."""
+    """Check the options of a beam search."""
     check_int("num_beams", num_beams, 1)
     check_int("max_new_tokens", max_new_tokens, 1)
     check_int("n_best", n_best, 1, num_beams)
-    if not isinstance(length_norm, str) or length_norm not in NORMS:
-        raise ConfigError(f"length_norm={length_norm!r} must be one of {', '.join(NORMS)}")
+    if not isinstance(length_norm, str) or length_norm not in LENGTH_NORMS:
+        raise ConfigError(f"length_norm={length_norm!r} must be one of {', '.join(LENGTH_NORMS)}")
     if not is_number(length_penalty):
-        raise ConfigError(f"length_penalty={length_penalty!r} must be a number; 0 is none")
+        raise ConfigError(f"length_penalty={length_penalty!r} must be a number; 0 turns it off")
     if (isinstance(early_stopping, str) and early_stopping != "never") or early_stopping not in (True, False, "never"):
         raise ConfigError(f"early_stopping={early_stopping!r} must be True, False or 'never'")
-    early = early_stopping if isinstance(early_stopping, str) else bool(early_stopping)
-    alpha, norm = float(length_penalty), NORMS[length_norm]
-    return BeamConfig(int(num_beams), int(max_new_tokens), token_id_set(eos_ids), alpha, norm, early)
+    return BeamConfig(
+        num_beams=int(num_beams),
+        max_new_tokens=int(max_new_tokens),
+        eos_ids=token_id_set(eos_ids),
+        alpha=float(length_penalty),
+        norm=LENGTH_NORMS[length_norm],
+        early_stopping=early_stopping if isinstance(early_stopping, str) else bool(early_stopping),
+        n_best=int(n_best),
+    )
 
 
 class BeamConfig(NamedTuple):
-    n_beams: int
-    longest: int
-    eos: frozenset[int]
-    alpha: float
-    norm: Callable[[int, float], float]
-    early: bool | str
+    """The options of a beam search, and the rules that follow from them."""
+
+    num_beams: int
+    max_new_tokens: int
+    eos_ids: frozenset[int]
+    alpha: float  # length penalty
+    norm: Callable[[int, float], float]  # (length, α) → what the summed log-probability is divided by
+    early_stopping: bool | str
+    n_best: int
 
     @property
     def n_candidates(self) -> int:
-        """Enough that B of them do not end, even if every beam could end in every way."""
-        return max(2, 1 + len(self.eos)) * self.n_beams
+        """Enough that `num_beams` of them are not EOS, even if every beam offers every EOS token."""
+        return max(2, 1 + len(self.eos_ids)) * self.num_beams
 
-    def sort(
-        self, candidates: list[tuple[float, _Beam, int]], step: int, done: list[Hypothesis]
-    ) -> tuple[list[tuple[float, _Beam, int]], list[Hypothesis]]:
-        """The best candidates (value, beam, token) in order → those that live on, and all that are finished."""
-        live: list[tuple[float, _Beam, int]] = []
-        for rank, (value, beam, token) in enumerate(candidates):
-            is_end = token in self.eos
-            if is_end or step == self.longest:
-                if rank < self.n_beams:
-                    score = value / self.norm(step, self.alpha)
-                    done = [*done, Hypothesis([*beam.tokens, token], score, value, is_end)]
-            elif len(live) < self.n_beams:
-                live.append((value, beam, token))
-        return live, sorted(done, key=lambda h: -h.score)[: self.n_beams]
+    def select(
+        self, candidates: list[_Candidate], length: int, finished: list[Hypothesis]
+    ) -> tuple[list[_Candidate], list[Hypothesis]]:
+        """Split ranked candidates of `length` tokens into those that stay active and those that finish; the latter
+        join `finished`, of which the best `num_beams` are kept."""
+        active: list[_Candidate] = []
+        for rank, candidate in enumerate(candidates):
+            is_eos = candidate.token in self.eos_ids
+            if is_eos or length == self.max_new_tokens:
+                if rank < self.num_beams:
+                    score = candidate.log_prob / self.norm(length, self.alpha)
+                    tokens = [*candidate.beam.tokens, candidate.token]
+                    finished = [*finished, Hypothesis(tokens, score, candidate.log_prob, is_eos)]
+            elif len(active) < self.num_beams:
+                active.append(candidate)
+        return active, sorted(finished, key=lambda h: -h.score)[: self.num_beams]
 
-    def is_over(self, live: list[tuple[float, _Beam, int]], step: int, done: list[Hypothesis]) -> bool:
-        if not live:
+    def is_done(self, active: list[_Candidate], length: int, finished: list[Hypothesis]) -> bool:
+        """Whether the search of a row is over."""
+        if not active:
             return True
-        if len(done) < self.n_beams:
+        if len(finished) < self.num_beams:
             return False
-        if self.early is True or self.n_beams == 1:  # one beam is greedy: it ends where the best token ends it
+        if self.early_stopping is True or self.num_beams == 1:  # one beam is greedy: it ends at its first EOS
             return True
-        length = self.longest if self.early == "never" and self.alpha > 0 else step
-        return live[0][0] / self.norm(length, self.alpha) <= done[-1].score
+        best_length = self.max_new_tokens if self.early_stopping == "never" and self.alpha > 0 else length
+        return active[0].log_prob / self.norm(best_length, self.alpha) <= finished[-1].score
 
 
 def _search(
     model: Any,
     prompts: list[list[int]],
-    rules: BeamConfig,
+    config: BeamConfig,
     pipe: Pipeline | PerRowPipeline,
     state: Any,
     vocab_size: int | None,
 ) -> list[list[Hypothesis]]:
-    done: list[list[Hypothesis]] = [[] for _ in prompts]
-    beams: dict[int, list[_Beam]] = {row: [_Beam(0.0, [], row)] for row in range(len(prompts))}  # of rows not over
-    logits, state = prefill(model, prompts, state, max(map(len, prompts)) + rules.longest)
-    can_branch = rules.n_beams > 1 and hasattr(state, "branch")
-    texts = SharedCacheBeams(model, state, rules.n_beams, len(prompts)) if can_branch else CopyingBeams(model, state)
-    for step in range(1, rules.longest + 1):
-        found = _candidates(logits[:, :vocab_size], beams, prompts, rules, pipe)
-        nexts: dict[int, list[tuple[float, _Beam, int]]] = {}
-        for row, candidates in found.items():
-            live, done[row] = rules.sort(candidates, step, done[row])
-            if not rules.is_over(live, step, done[row]):
-                nexts[row] = live
-        if not nexts:
+    """The finished hypotheses of each prompt, best first."""
+    logits, state = prefill(model, prompts, state, max(map(len, prompts)) + config.max_new_tokens)
+    decoder = _beam_decoder(model, state, config.num_beams, len(prompts))
+    beams = {row: [_Beam(0.0, [], slot=row)] for row in range(len(prompts))}  # of rows still searching
+    finished: list[list[Hypothesis]] = [[] for _ in prompts]
+    for length in range(1, config.max_new_tokens + 1):
+        survivors: _Candidates = {}
+        for row, candidates in _best_candidates(logits[:, :vocab_size], beams, prompts, config, pipe).items():
+            active, finished[row] = config.select(candidates, length, finished[row])
+            if not config.is_done(active, length, finished[row]):
+                survivors[row] = active
+        if not survivors:
             break
-        logits = texts.advance(nexts)
+        logits = decoder.step(survivors)
         slots = iter(range(logits.shape[0]))
         beams = {
-            row: [_Beam(value, [*beam.tokens, token], next(slots)) for value, beam, token in live]
-            for row, live in nexts.items()
+            row: [_Beam(c.log_prob, [*c.beam.tokens, c.token], next(slots)) for c in candidates]
+            for row, candidates in survivors.items()
         }
-    return done
+    return finished
+
+
+# ── decode steps ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _beam_decoder(model: Any, state: Any, num_beams: int, n_rows: int) -> "CopyingBeams | SharedCacheBeams":
+    if num_beams > 1 and hasattr(state, "branch"):
+        return SharedCacheBeams(model, state, num_beams, n_rows)
+    return CopyingBeams(model, state)
 
 
 class CopyingBeams:
-    """The texts so far by the heart of the contract: every beam a row of its own, copied where beams change places."""
+    """Beams for any state: every beam is a row of the state, and `reorder` copies it when a beam has a new parent."""
 
     def __init__(self, model: Any, state: Any):
         self.model, self.state = model, state
-        self.n_slots: int | None = None
+        self.n_slots = 0
 
-    def advance(self, nexts: dict[int, list[tuple[float, _Beam, int]]]) -> Tensor:
-        """Logits (slots, V) after the new tokens of all rows, one row after the other."""
-        chosen = [(beam.slot, token) for live in nexts.values() for _, beam, token in live]
-        parents = [slot for slot, _ in chosen]
-        if parents != list(range(self.n_slots or 0)):  # where every beam goes on in its place, nothing moves
+    def step(self, survivors: _Candidates) -> Tensor:
+        """Logits (slots, V) after the survivors' tokens, row by row."""
+        candidates = [candidate for row in survivors.values() for candidate in row]
+        parents = [candidate.beam.slot for candidate in candidates]
+        if parents != list(range(self.n_slots)):  # if every beam continues in its own slot, nothing moves
             self.state = self.state.reorder(torch.tensor(parents))
         self.n_slots = len(parents)
-        ids = torch.tensor([[token] for _, token in chosen], device=getattr(self.model, "device", "cpu"))
+        ids = torch.tensor([[c.token] for c in candidates], device=getattr(self.model, "device", "cpu"))
         logits, self.state = decode_step(self.model, ids, self.state)
         return logits
 
 
 class SharedCacheBeams:
-    """The texts so far where the state can branch: rows keep their place, and beams share what they have in common."""
+    """Beams for a state that can `branch`: the beams of a row share the cache of their common prefix
+    (nn/beam_cache.py). The state has one row per prompt and `num_beams` tokens per step."""
 
-    def __init__(self, model: Any, state: Any, n_beams: int, n_rows: int):
-        self.model, self.state, self.n_beams = model, state.branch(n_beams), n_beams
-        self.rows = list(range(n_rows))  # those still in the state
-        self.places = list(range(n_rows))  # of each slot its beam: that of row i begin at i · n_beams
-        self.is_first = True
+    def __init__(self, model: Any, state: Any, num_beams: int, n_rows: int):
+        self.model, self.state, self.num_beams = model, state.branch(num_beams), num_beams
+        self.rows = list(range(n_rows))  # rows still in the state
+        self.beam_of_slot = [0] * n_rows  # the beam, from 0 to num_beams − 1 within its row, that each slot holds
         self.n_steps = 0
 
-    def advance(self, nexts: dict[int, list[tuple[float, _Beam, int]]]) -> Tensor:
-        if len(nexts) < len(self.rows):
-            self.state = self.state.reorder(torch.tensor([i for i, row in enumerate(self.rows) if row in nexts]))
-            self.rows = [row for row in self.rows if row in nexts]
-        parents, tokens, places = [], [], []
-        for i, row in enumerate(self.rows):
-            live = nexts[row]
-            places += [i * self.n_beams + j for j in range(len(live))]
-            padded = [*live, *live[:1] * (self.n_beams - len(live))]  # where there are fewer, the first again
-            parents.append([0 if self.is_first else self.places[beam.slot] % self.n_beams for _, beam, _ in padded])
-            tokens.append([token for _, _, token in padded])
+    def step(self, survivors: _Candidates) -> Tensor:
+        """Logits (slots, V) after the survivors' tokens, row by row."""
+        if len(survivors) < len(self.rows):
+            self.state = self.state.reorder(torch.tensor([i for i, row in enumerate(self.rows) if row in survivors]))
+            self.rows = [row for row in self.rows if row in survivors]
+        parents, tokens = [], []
+        for row in self.rows:
+            candidates = survivors[row]
+            padded = [*candidates, *candidates[:1] * (self.num_beams - len(candidates))]  # the state needs all beams
+            parents.append([self.beam_of_slot[candidate.beam.slot] for candidate in padded])
+            tokens.append([candidate.token for candidate in padded])
         self.state = self.state.follow(torch.tensor(parents))
-        self.places, self.is_first = places, False
+        self.beam_of_slot = [beam for row in self.rows for beam in range(len(survivors[row]))]
         self.n_steps += 1
-        if self.n_steps % PRUNE_EVERY == 0:
+        if self.n_steps % PRUNE_EVERY_TOKENS == 0:
             self.state = self.state.pruned()
         logits, self.state = self.model.step(torch.tensor(tokens, device=self.model.device), self.state)
-        flat = logits.flatten(0, 1)  # (rows · n_beams, V)
-        return flat if len(places) == len(flat) else flat[torch.tensor(places, device=flat.device)]
+        logits = logits.flatten(0, 1)  # (rows · num_beams, V), padding included
+        if len(self.beam_of_slot) == len(logits):
+            return logits
+        starts = {row: i * self.num_beams for i, row in enumerate(self.rows)}
+        index = [starts[row] + beam for row in self.rows for beam in range(len(survivors[row]))]
+        return logits[torch.tensor(index, device=logits.device)]
 
 
-def _candidates(
+# ── candidates ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _best_candidates(
     logits: Tensor,
     beams: dict[int, list[_Beam]],
     prompts: list[list[int]],
-    rules: BeamConfig,
+    config: BeamConfig,
     pipe: Pipeline | PerRowPipeline,
-) -> dict[int, list[tuple[float, _Beam, int]]]:
-    """Of each row the best continuations of all its beams: value descending, then better beam, then lower token."""
+) -> _Candidates:
+    """The best extensions of the beams of each row: by summed log-probability, then by beam, then by token id."""
     check_logits(logits)
-    flat = [(row, beam) for row, some in beams.items() for beam in some]
-    acts = not isinstance(pipe, Pipeline) or bool(pipe.samplers)
-    is_long = logits.dtype == torch.float32 and logits.shape[1] > MANY and not acts
-    log_p = (logits if is_long else logits.double()).log_softmax(dim=-1)  # (slots, V)
-    if acts:
-        history = [prompts[row] + beam.tokens for row, beam in flat]
-        each = pipe.select([row for row, _ in flat])
-        log_p = each.apply(log_p, history=history, n_prompt=[len(prompts[row]) for row, _ in flat])
+    rows_and_beams = [(row, beam) for row, row_beams in beams.items() for beam in row_beams]
+    log_p, ranking_keys = _log_probs(logits, rows_and_beams, prompts, pipe)
     V = log_p.shape[1]
-    n = min(rules.n_candidates, V * max(map(len, beams.values())))
-    best = ranked(logits if is_long else log_p, min(n, V))  # the best of each beam hold the best of all
-    before = torch.tensor([beam.value for _, beam in flat], dtype=torch.float64, device=log_p.device)[:, None]
-    value = log_p.gather(1, best).double() + before  # (slots, k)
-    # The k of all beams of a row side by side, those of better beams first; a stable sort leaves equals in that order.
-    slots = [[beam.slot for beam in some] for some in beams.values()]
-    widest = max(map(len, slots))
-    index = torch.tensor([[*some, *some[:1] * (widest - len(some))] for some in slots], device=log_p.device)
-    value, best = value[index], best[index]  # (rows, beams, k)
-    for i, some in enumerate(slots):
-        value[i, len(some) :] = -math.inf
-    order = value.flatten(1).sort(dim=-1, descending=True, stable=True).indices[:, : rules.n_candidates]
-    values, tokens = (x.flatten(1).gather(1, order).tolist() for x in (value, best))
-    parents = (order // best.shape[2]).tolist()
+    n_candidates = min(config.n_candidates, V * max(map(len, beams.values())))
+    tokens = ranked(ranking_keys, min(n_candidates, V))  # (slots, k): the best of each beam contain the best of all
+    sums = torch.tensor([beam.log_prob for _, beam in rows_and_beams], dtype=torch.float64, device=log_p.device)
+    values = log_p.gather(1, tokens).double() + sums[:, None]  # (slots, k)
+    values, tokens = _beams_side_by_side(values, tokens, beams)  # (rows, beams, k)
+    # A stable sort keeps equal values in order of their beams, the better beam first.
+    order = values.flatten(1).sort(dim=-1, descending=True, stable=True).indices[:, : config.n_candidates]
+    best_values, best_tokens = (x.flatten(1).gather(1, order).tolist() for x in (values, tokens))
+    parents = (order // tokens.shape[2]).tolist()
     return {
-        row: [(v, beams[row][j], token) for v, j, token in zip(*those, strict=True) if v > -math.inf]
-        for row, *those in zip(beams, values, parents, tokens, strict=True)
+        row: [
+            _Candidate(value, beams[row][parent], token)
+            for value, parent, token in zip(*columns, strict=True)
+            if value > -math.inf
+        ]
+        for row, *columns in zip(beams, best_values, parents, best_tokens, strict=True)
     }
+
+
+def _log_probs(
+    logits: Tensor, rows_and_beams: list[tuple[int, _Beam]], prompts: list[list[int]], pipe: Pipeline | PerRowPipeline
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (slots, V) after constraints and penalties, and the values to rank tokens by: the same, or the
+    logits in float32, where rounding in log_softmax would create ties."""
+    has_processors = not isinstance(pipe, Pipeline) or bool(pipe.samplers)
+    if logits.dtype == torch.float32 and logits.shape[1] > FLOAT32_FROM_COLUMNS and not has_processors:
+        return logits.log_softmax(dim=-1), logits
+    log_p = logits.double().log_softmax(dim=-1)
+    if has_processors:
+        history = [prompts[row] + beam.tokens for row, beam in rows_and_beams]
+        n_prompt = [len(prompts[row]) for row, _ in rows_and_beams]
+        log_p = pipe.select([row for row, _ in rows_and_beams]).apply(log_p, history=history, n_prompt=n_prompt)
+    return log_p, log_p
+
+
+def _beams_side_by_side(values: Tensor, tokens: Tensor, beams: dict[int, list[_Beam]]) -> tuple[Tensor, Tensor]:
+    """Regroup (slots, k) as (rows, beams, k). Rows with fewer beams are padded with values of −inf."""
+    slots = [[beam.slot for beam in row_beams] for row_beams in beams.values()]
+    n_beams = max(map(len, slots))
+    index = torch.tensor([[*row, *row[:1] * (n_beams - len(row))] for row in slots], device=values.device)
+    values, tokens = values[index], tokens[index]
+    for i, row in enumerate(slots):
+        values[i, len(row) :] = -math.inf
+    return values, tokens

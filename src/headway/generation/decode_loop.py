@@ -1,12 +1,17 @@
-"""The faster decoding loop: it writes what `decoding.decode` writes, and
+"""The fast decode loop: the same tokens as `reference.decode`, in less time.
 
-- keeps what rows have said in one tensor beside the cache, so that nothing is copied or rebuilt from token to token;
-- reads a prompt that several rows share once;
-- gives up the slots of rows that ended, once they are a good part of the batch;
-- on a GPU, where starting some hundred kernels takes longer than running them, captures a step and its samplers as one
-  CUDA graph over a cache of fixed size, and replays that.
+- The tokens of all rows are kept in one tensor beside the cache, so nothing is copied or rebuilt from token to token.
+- A prompt that several rows share is prefilled once.
+- When enough rows have finished, the batch is compacted to the active ones.
+- On a GPU, where launching a few hundred kernels takes longer than running them, a decode step and its samplers are
+  captured as one CUDA graph over a cache of fixed size, and replayed.
 
-On a CPU neither a graph nor `torch.compile` gains anything: a step is reading the weights once (docs/performance.md).
+On a CPU neither a graph nor `torch.compile` helps: a step takes as long as reading the weights once
+(docs/performance.md).
+
+**Rows and slots.** A *row* is a prompt of the caller with its continuation; its number never changes. A *slot* is an
+index into the batch dimension of the tensors. At first slot i holds row i. Compacting the batch drops the slots of
+finished rows and moves the others up, so `rows[slot]` says which row a slot holds.
 """
 
 from collections.abc import Sequence
@@ -17,20 +22,25 @@ from torch import Tensor
 from headway.devices import varying_shapes
 from headway.errors import InputError
 from headway.generation.cuda_graph import DecodeGraph
-from headway.generation.reference import cache_capacity
+from headway.generation.limits import cache_capacity
 from headway.models.base import LanguageModel, Seq2SeqLM
-from headway.nn.kv_cache import KVCache, State
-from headway.nn.linear import PackedWeights
+from headway.nn.kernels.cpu_linear import CPUKernels
+from headway.nn.kv_cache import KVCache
+from headway.nn.padding import pad_ids
+from headway.nn.state import State
 from headway.sampling import History, PerRowPipeline, Pipeline, SamplerState
 
-SHRINK_AT = 0.75  # of the slots in use: then the others are given up
-SHRINK_GRAPH_AT = 0.5  # the same where a graph must be captured anew
-MARGIN = 1024  # tokens there is room for in the history at first
+COMPACT_AT_FRACTION = 0.75  # of the slots active: at or below it, the batch is compacted
+COMPACT_GRAPH_AT_FRACTION = 0.5  # the same with a CUDA graph, which must then be captured again
+INITIAL_HISTORY_TOKENS = 1024  # new tokens the history has space for at first; it grows by doubling
 
 
 class DecodeLoop:
-    """One token for every live row with each `step`. `logits` (slots, V) are what the last step chose from; without a
-    graph also `drawn_from`, the sampler's state before it did."""
+    """Samples one token for every active row with each `step`.
+
+    After a step, `logits` (slots, V) are the logits its tokens were drawn from and, without a CUDA graph,
+    `previous_sampler_state` is the samplers' state before the draw.
+    """
 
     def __init__(
         self,
@@ -40,105 +50,108 @@ class DecodeLoop:
         max_new_tokens: int,
         *,
         seeds: Sequence[int],
-        vocab_size: int | None = None,  # entries of the logits past it are padding
-        state: State | None = None,
-        graph: bool | None = None,  # default: on a GPU, where the cache has a fixed size
-        drops_at_once: bool = False,  # rows that ended may not go on even unseen: they are at the end of the context
+        vocab_size: int | None = None,  # logits past it are padding
+        state: State | None = None,  # of a model that has read a source; default: a new one
+        use_cuda_graph: bool | None = None,  # default: on a GPU, if the cache has a fixed size
+        compact_at_once: bool = False,  # a finished row may not take another step: its context is full
     ):
         self.model, self.pipe, self.vocab_size = model, pipe, vocab_size
         self.device = model.device
-        given = History.of(prompts, [len(prompt) for prompt in prompts], len(prompts), self.device)
-        self.history = given.widened(min(max_new_tokens, MARGIN))
-        self._longest = given.ids.shape[1]  # tokens of the longest row so far
-        self._room = self._longest + max_new_tokens
-        self.sampler = pipe.start(len(prompts), seeds, self.device)
-        self.rows = list(range(len(prompts)))  # the row of each slot
-        self.live = set(self.rows)
+        prompt_history = History.of(prompts, [len(prompt) for prompt in prompts], len(prompts), self.device)
+        self.history = prompt_history.widened(min(max_new_tokens, INITIAL_HISTORY_TOKENS))
+        self._length = prompt_history.ids.shape[1]  # tokens in the longest row so far
+        self.max_length = self._length + max_new_tokens
+        self.sampler_state = pipe.start(len(prompts), seeds, self.device)
+        self.rows = list(range(len(prompts)))  # the row in each slot
+        self.active = set(self.rows)  # rows that have not finished
         self.logits: Tensor
-        self.drawn_from: SamplerState
+        self.previous_sampler_state: SamplerState
         self.state = state
         self._prompts = [tuple(prompt) for prompt in prompts]
+        self._is_prefilled = False
         self._graph: DecodeGraph | None = None
-        self._packs = PackedWeights()
-        can_capture = isinstance(pipe, Pipeline) and not drops_at_once and cache_capacity(model, self._room) is not None
-        self._shrink_at = 1.0 if drops_at_once else SHRINK_AT
-        self._captures = can_capture and (self.device.type == "cuda" if graph is None else graph)
+        self._kernels = CPUKernels(model)
+        has_fixed_size = not compact_at_once and cache_capacity(model, self.max_length) is not None
+        wants_graph = self.device.type == "cuda" if use_cuda_graph is None else use_cuda_graph
+        self._can_capture = wants_graph and has_fixed_size and isinstance(pipe, Pipeline)
+        self._compact_at_fraction = 1.0 if compact_at_once else COMPACT_AT_FRACTION
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, int, int]]:
-        """(row, slot, token) of every live row; `self.logits[slot]` is what it was chosen from."""
-        with varying_shapes(), self._packs:
+        """Sample the next token of every active row: (row, slot, token). `self.logits[slot]` are its logits."""
+        with varying_shapes(), self._kernels:
             return self._step()
 
     def _step(self) -> list[tuple[int, int, int]]:
-        if not hasattr(self, "logits"):
-            self._read_prompts()
+        if not self._is_prefilled:
+            self._prefill()
+            self._is_prefilled = True
         else:
-            self._shrink()
-            if self._graph is None and self._captures and isinstance(self.state, KVCache):
-                self._graph = DecodeGraph(self)
-            if self._graph is not None:
-                self._graph.replay()
-            else:
-                logits, self.state = self.model.step(self._last, self.state, None, last=True)
-                self._choose(logits[:, -1])
-        tokens = self._last[:, 0].tolist()
+            self._compact()
+            self._decode()
+        tokens = self.last_tokens[:, 0].tolist()
         if -1 in tokens:
             raise InputError(
-                f"row {self.rows[tokens.index(-1)]} of the logits has NaN, +inf or no token left: nothing can be "
-                f"chosen; were the weights damaged, or the training diverged?"
+                f"row {self.rows[tokens.index(-1)]} of the logits has NaN, +inf or no token left, so no token can be "
+                f"drawn: were the weights damaged, or did training diverge?"
             )
-        return [(row, slot, tokens[slot]) for slot, row in enumerate(self.rows) if row in self.live]
+        return [(row, slot, tokens[slot]) for slot, row in enumerate(self.rows) if row in self.active]
 
-    @property
-    def last(self) -> Tensor:
-        """(slots,) the tokens of the last step, on the device."""
-        return self._last[:, 0]
+    def finish(self, row: int) -> None:
+        """Stop sampling for this row."""
+        self.active.discard(row)
 
-    def end(self, row: int) -> None:
-        """This row is finished."""
-        self.live.discard(row)
+    # ── one step ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _read_prompts(self) -> None:
-        """One step over the prompts, equal ones once."""
-        if self.state is not None:
-            distinct, where = list(self._prompts), list(range(len(self._prompts)))
+    def _prefill(self) -> None:
+        """Process the prompts in one step, equal prompts once, and sample the first tokens."""
+        if self.state is not None:  # with a source of its own, each row is distinct
+            prompts, index_of_row = list(self._prompts), list(range(len(self._prompts)))
         else:
-            distinct = list(dict.fromkeys(self._prompts))
-            place = {prompt: i for i, prompt in enumerate(distinct)}
-            where = [place[prompt] for prompt in self._prompts]
-            self.state = self.model.start(batch_size=len(distinct), capacity=cache_capacity(self.model, self._room))
-        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(p).long() for p in distinct], batch_first=True)
-        lengths = torch.tensor([len(prompt) for prompt in distinct])
-        logits, self.state = self.model.step(ids.to(self.device), self.state, lengths, last=True)
-        if len(distinct) < len(where):
-            index = torch.tensor(where, device=self.device)
+            prompts = list(dict.fromkeys(self._prompts))
+            index_of_prompt = {prompt: i for i, prompt in enumerate(prompts)}
+            index_of_row = [index_of_prompt[prompt] for prompt in self._prompts]
+            capacity = cache_capacity(self.model, self.max_length)
+            self.state = self.model.start(batch_size=len(prompts), capacity=capacity)
+        ids, lengths = pad_ids(prompts, self.device)
+        logits, self.state = self.model.step(ids, self.state, lengths, last=True)
+        if len(prompts) < len(index_of_row):
+            index = torch.tensor(index_of_row, device=self.device)
             logits, self.state = logits[index], self.state.reorder(index)
-        self._choose(logits[:, -1])
+        self._sample(logits[:, -1])
 
-    def _choose(self, logits: Tensor) -> None:
+    def _decode(self) -> None:
+        """One decode step with the last tokens, by the graph if there is one."""
+        if self._graph is None and self._can_capture and isinstance(self.state, KVCache):
+            self._graph = DecodeGraph(self)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            logits, self.state = self.model.step(self.last_tokens, self.state, None, last=True)
+            self._sample(logits[:, -1])
+
+    def _sample(self, logits: Tensor) -> None:
+        """Draw a token for every slot from the logits (slots, V), and append it to the history."""
         self.logits = logits[:, : self.vocab_size].float()
-        self.drawn_from = self.sampler
-        token, self.sampler = self.pipe.draw(self.logits, history=self.history, state=self.sampler)
-        self._last = token[:, None]
-        self._longest += 1
-        if self._longest > self.history.ids.shape[1]:
+        self.previous_sampler_state = self.sampler_state
+        tokens, self.sampler_state = self.pipe.draw(self.logits, history=self.history, state=self.sampler_state)
+        self.last_tokens = tokens[:, None]  # (slots, 1)
+        self._length += 1
+        if self._length > self.history.ids.shape[1]:
             self.history = self.history.widened(self.history.ids.shape[1])
-        # In place: the next token goes beside those before it.
-        self.history.ids.scatter_(1, self.history.lengths, self._last)
+        self.history.ids.scatter_(1, self.history.lengths, self.last_tokens)  # in place
         self.history.lengths.add_(1)
 
-    def _shrink(self) -> None:
-        slots = [slot for slot, row in enumerate(self.rows) if row in self.live]
-        limit = self._shrink_at if self._graph is None else SHRINK_GRAPH_AT
-        if len(slots) == len(self.rows) or len(slots) > limit * len(self.rows) or not slots:
+    def _compact(self) -> None:
+        """Drop the slots of finished rows, if they are enough to be worth copying the state."""
+        slots = [slot for slot, row in enumerate(self.rows) if row in self.active]
+        fraction = self._compact_at_fraction if self._graph is None else COMPACT_GRAPH_AT_FRACTION
+        if len(slots) == len(self.rows) or len(slots) > fraction * len(self.rows) or not slots:
             return
         index = torch.tensor(slots, device=self.device)
         assert self.state is not None
         self.state = self.state.reorder(index)
-        self.history, self.sampler = self.history.reorder(index), self.sampler.reorder(index)
-        self._last, self.rows = self._last[index], [self.rows[slot] for slot in slots]
+        self.history, self.sampler_state = self.history.reorder(index), self.sampler_state.reorder(index)
+        self.last_tokens, self.rows = self.last_tokens[index], [self.rows[slot] for slot in slots]
         self.pipe = self.pipe.select(slots)
         self._graph = None

@@ -1,7 +1,7 @@
 """Generate text: prompts in, tokens with their text out, streamed as they are sampled.
 
 This file wraps the decode loop (decode_loop.py; reference.py is its specification) with samplers, incremental
-detokenization and the ways a text ends: an EOS token, a stop string, or its length.
+detokenization and the ways a text ends: an EOS token, a stop string, or its length (text_stream.py).
 """
 
 import secrets
@@ -16,45 +16,41 @@ from headway.errors import ConfigError, InputError
 from headway.generation.beam_search import Hypothesis, beam_search
 from headway.generation.contrastive import contrastive_search
 from headway.generation.decode_loop import DecodeLoop
-from headway.generation.inputs import check_int
+from headway.generation.inputs import check_row_count, prompt_lists
+from headway.generation.limits import resolve_max_new_tokens
 from headway.generation.sampling_params import check_token_ids, eos_token_ids, make_pipeline
+from headway.generation.text_stream import StopAwareText, StopConditions, TextStream, detokenize
 from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, language_model
-from headway.nn.kv_cache import State
-from headway.sampling import (
-    PRESETS,
-    History,
-    PerRowPipeline,
-    Pipeline,
-    check_stop_strings,
-    find_stop,
-    partial_stop_length,
-)
+from headway.nn.state import State
+from headway.sampling import PRESETS, History, PerRowPipeline, Pipeline, check_stop_strings
 from headway.sampling.parameters import to_python
-from headway.tokenizers import TextStream, Tokenizer
+from headway.tokenizers import Tokenizer
 
-DEFAULT_NEW_TOKENS = 256
-DEFAULT_BATCH = 32  # rows written at a time
+DEFAULT_BATCH_ROWS = 32  # rows generated at a time
+BEAM_SEARCH_OPTIONS = ("n_best", "length_penalty", "length_norm", "early_stopping")
+CONTRASTIVE_OPTIONS = ("k",)
 
 
 class SamplerTrace(NamedTuple):
-    """What one stage did to the distribution a token was drawn from."""
+    """What one sampler did to the distribution a token was drawn from."""
 
-    sampler: str
+    sampler: str  # its name; the first is "model"
     n_alive: int  # tokens that can still be drawn
-    n_removed: int  # tokens this stage removed …
-    removed: list[tuple[int, float]]  # … the most likely of them, with their probabilities before it
-    p: float  # the probability of the token that was drawn, after this stage
+    n_removed: int  # tokens this sampler removed …
+    removed: list[tuple[int, float]]  # … and the most likely of them, with their probabilities before it
+    p: float  # the probability of the drawn token after this sampler
     best: list[tuple[int, float]]  # the most likely tokens after it
 
 
 class Token(NamedTuple):
-    """One generated token; `text` is what became certain with it (a character may take several tokens)."""
+    """One generated token. `text` is what became certain with it: a character may take several tokens, and text that
+    could become a stop string is held back."""
 
-    row: int
+    row: int  # index of its prompt
     id: int
     text: str
-    finish: str | None = None  # with a row's last token: "stop" (end of text or a stop) or "length"
-    logprob: float | None = None  # ln p by the model itself, before any sampler
+    finish: str | None = None  # on a row's last token: "stop" (EOS or a stop string) or "length"
+    logprob: float | None = None  # ln p under the model itself, before any sampler
     top: list[tuple[int, float]] | None = None  # the most likely tokens and their ln p
     stop: str | None = None  # the stop string that ended the row
     steps: list[SamplerTrace] | None = None  # with `explain`
@@ -62,7 +58,7 @@ class Token(NamedTuple):
 
 def generate(
     model: Model | LanguageModel,
-    prompts: str | Sequence[str],
+    prompts: str | Sequence[str | Sequence[int]],
     *,
     max_new_tokens: int | None = None,
     temperature: float | Sequence[float] | None = None,
@@ -76,68 +72,107 @@ def generate(
     pipeline: Pipeline | PerRowPipeline | None = None,
     sampler_preset: str = "default",
     sampler_order: Sequence[str] | None = None,
-    batch_size: int = DEFAULT_BATCH,
+    batch_size: int = DEFAULT_BATCH_ROWS,
     **settings: Any,
 ) -> Iterator[Token]:
-    """Continue one prompt or several, yielding tokens as they come.
+    """Continue one prompt or several with any language model, yielding tokens as they are sampled.
 
-    Samplers are given by name, `top_p=0.9, dry_multiplier=0.8`, in the order of `sampler_preset` or in a `sampler_order` of your own,
-    or as a `pipeline`; without any, temperature is 0.8. Temperature 0 or `do_sample=False` is greedy: bias,
-    constraints and penalties, then the best token. Row i draws from `seed + i`, so a text depends on its own seed, not
-    on the batch. Without `max_new_tokens` a text goes on until its end token, the end of the context the model was
-    trained with, or 256 tokens. `logprobs=k` also gives each token's ln p and the k most likely ones.
+        for token in headway.generate(model, "Once upon a time", top_p=0.9, seed=1):
+            print(token.text, end="", flush=True)
 
-        "".join(token.text for token in headway.generate(model, "Once upon", seed=1, top_p=0.9))
+    Tokens of different prompts come interleaved: `token.row` is the index of the prompt, and `token.finish` is set on
+    the last token of a row. Wrong arguments raise at the call, before any token is sampled.
+
+    **Prompts.** A text, or a list of texts or of token ids (`encode_prompts`). "" starts from the BOS token.
+
+    **Samplers.** Set any of them by name: `temperature=0.7`, `top_k=40`, `min_p=0.05`, `dry_multiplier=0.8`, …; the
+    command `headway generate --list-samplers` prints all. They run in the order of `sampler_preset`, or in your own
+    `sampler_order`; or pass a whole `pipeline`. Without settings, only a temperature of 0.8 (`DEFAULT_TEMPERATURE`)
+    applies. Temperature 0 or `do_sample=False` is greedy decoding: bias, constraints and penalties, then the most
+    likely token. A setting is one value for all prompts or a list with one value per prompt.
+
+    **Seeds.** Row i draws from `seed + i`, or from `seed[i]`. So a text depends on its own seed and never on the rest
+    of the batch. Without a `seed` every call draws a new one.
+
+    **Length.** A row ends at EOS, at one of `stop_token_ids`, before the first of the `stop` strings (after it with
+    `include_stop`), or after `max_new_tokens`. By default these are what is left of the training context, at most 256.
+
+    **Inspection.** `logprobs=k` adds the ln p of each token and the k most likely ones (`token.logprob`, `token.top`);
+    `explain=True` adds what every sampler did (`token.steps`).
+
+    `batch_size` is the number of rows generated at a time; it changes speed and memory, not the texts.
     """
-    model, tokenizer, rows = _encode_prompts(model, prompts)
+    model, tokenizer = _require_tokenizer(model)
+    prompt_ids = encode_prompts(model, prompts)
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} must be at least 1")
     if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
         raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
-    ends = eos_token_ids(model) | check_token_ids(tokenizer, stop_token_ids)
+    eos_ids = eos_token_ids(model, stop_token_ids)
     if pipeline is None:
         pipe = make_pipeline(
-            tokenizer, ends, sampler_preset, sampler_order, temperature=temperature, do_sample=do_sample, **settings
+            tokenizer, eos_ids, sampler_preset, sampler_order, temperature=temperature, do_sample=do_sample, **settings
         )
     elif settings or temperature is not None or sampler_order is not None:
-        raise ConfigError("a pipeline and settings besides: put them into the pipeline")
+        raise ConfigError("both a pipeline and sampler settings were given: put the settings into the pipeline")
     else:
         pipe = pipeline if do_sample else pipeline.greedy()
-    limits = [max_tokens_that_fit(model, len(row), max_new_tokens) for row in rows]
+    check_row_count(pipe, len(prompt_ids), "prompt")
     request = GenerationRequest(
         model=model,
         tokenizer=tokenizer,
-        pipe=pipe,
-        ends=ends,
-        stops=check_stop_strings(stop),
+        eos_ids=eos_ids,
+        stop_strings=check_stop_strings(stop),
         include_stop=include_stop,
         logprobs=logprobs,
         explain=explain,
     )
-    base = secrets.randbits(32) if seed is None else to_python(seed)
-    if pipe.n_rows not in (None, len(rows)):
-        raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(rows)} prompts: one value, or one per prompt")
-    seeds = [base + i for i in range(len(rows))] if isinstance(base, int) else [int(value) for value in base]
-    if len(seeds) != len(rows):
-        raise ConfigError(f"{len(seeds)} seeds for {len(rows)} prompts: one number, or one per prompt")
-    return _batches(request, rows, limits, seeds, batch_size)
+    rows = [
+        RowRequest(ids, resolve_max_new_tokens(model, len(ids), max_new_tokens), row_seed)
+        for ids, row_seed in zip(prompt_ids, _row_seeds(seed, len(prompt_ids)), strict=True)
+    ]
+    return _generate_batches(request, rows, pipe, batch_size)
 
 
-def _encode_prompts(
-    model: Model | LanguageModel, prompts: str | Sequence[str]
-) -> tuple[LanguageModel, Tokenizer, list[list[int]]]:
-    """The model if it writes, its tokenizer, and the prompts as ids."""
+def encode_prompts(model: Model | LanguageModel, prompts: str | Sequence[str | Sequence[int]]) -> list[list[int]]:
+    """The token ids that `generate` and `search` continue. Both accept the result in place of the texts, so you can
+    look at the lengths of prompts (limits.py) without encoding them twice."""
+    _, tokenizer = _require_tokenizer(model)
+    rows = [prompts] if isinstance(prompts, str) else list(prompts)
+    if not rows:
+        raise InputError("no prompt to continue: give at least one; it may be empty")
+    encoded = []
+    for row in rows:
+        if isinstance(row, str):
+            encoded.append(tokenizer.encode_prompt(row))
+        else:
+            (ids,) = prompt_lists(row)
+            check_token_ids(ids, tokenizer.vocab_size)
+            encoded.append(ids)
+    return encoded
+
+
+def _require_tokenizer(model: Model | LanguageModel) -> tuple[LanguageModel, Tokenizer]:
+    """The model, if it is a language model, and its tokenizer."""
     model = language_model(model)
-    tokenizer = model.tokenizer
-    if tokenizer is None:
+    if model.tokenizer is None:
         raise InputError(
             "this model has no tokenizer, so it only takes token ids: use headway.generation.reference.decode or "
             "headway.generation.beam_search.beam_search"
         )
-    rows = [tokenizer.prompt(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
-    if not rows:
-        raise InputError("no prompt to continue: give at least one, which may be empty")
-    return model, tokenizer, rows
+    return model, model.tokenizer
+
+
+def _row_seeds(seed: int | Sequence[int] | None, n_rows: int) -> list[int]:
+    """One seed per row, from one number, a list or nothing."""
+    base = secrets.randbits(32) if seed is None else to_python(seed)
+    seeds = [base + i for i in range(n_rows)] if isinstance(base, int) else [int(value) for value in base]
+    if len(seeds) != n_rows:
+        raise ConfigError(f"{len(seeds)} seeds for {n_rows} prompts: give one number, or one per prompt")
+    return seeds
+
+
+# ── tokens of a batch ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -146,131 +181,121 @@ class GenerationRequest:
 
     model: LanguageModel | Seq2SeqLM
     tokenizer: Tokenizer
-    pipe: Pipeline | PerRowPipeline
-    ends: frozenset[int]
-    stops: list[str]
-    include_stop: bool
-    logprobs: int | None
-    explain: bool
+    eos_ids: frozenset[int]
+    stop_strings: Sequence[str] = ()
+    include_stop: bool = False
+    logprobs: int | None = None
+    explain: bool = False
 
 
-def _batches(
-    request: GenerationRequest, rows: list[list[int]], limits: list[int], seeds: list[int], batch_size: int
+class RowRequest(NamedTuple):
+    """What each row has of its own."""
+
+    prompt: list[int]
+    max_new_tokens: int
+    seed: int
+
+
+def _generate_batches(
+    request: GenerationRequest, rows: list[RowRequest], pipe: Pipeline | PerRowPipeline, batch_size: int
 ) -> Iterator[Token]:
-    """Rows of similar length together, so that little is padding; one batch after another."""
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i])) if len(rows) > batch_size else list(range(len(rows)))
+    """One batch after another; if there are several, rows of similar length share a batch to keep padding low."""
+    order = list(range(len(rows)))
+    if len(rows) > batch_size:
+        order.sort(key=lambda i: len(rows[i].prompt))
     with eval_mode(request.model):
-        for at in range(0, len(order), batch_size):
-            some = order[at : at + batch_size]
-            prompts, most, own = [rows[i] for i in some], [limits[i] for i in some], [seeds[i] for i in some]
-            for token in stream_tokens(request, request.pipe.select(some), prompts, most, own):
-                yield token._replace(row=some[token.row])
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            for token in stream_tokens(request, [rows[i] for i in indices], pipe.select(indices)):
+                yield token._replace(row=indices[token.row])
 
 
 def stream_tokens(
     request: GenerationRequest,
+    rows: Sequence[RowRequest],
     pipe: Pipeline | PerRowPipeline,
-    prompts: list[list[int]],
-    limits: list[int],
-    seeds: list[int],
     state: State | None = None,
 ) -> Iterator[Token]:
-    """The tokens of some rows, each with its own prompt, length and seed; a model with a source comes started."""
+    """Generate all rows in one batch. `state` is that of an encoder-decoder which has encoded their sources."""
+    limits = [row.max_new_tokens for row in rows]
     loop = DecodeLoop(
         request.model,
-        prompts,
+        [row.prompt for row in rows],
         pipe,
         max(limits),
-        seeds=seeds,
+        seeds=[row.seed for row in rows],
         vocab_size=request.tokenizer.vocab_size,
         state=state,
-        graph=False if request.explain else None,
-        drops_at_once=len(set(limits)) > 1,
+        use_cuda_graph=False if request.explain else None,
+        compact_at_once=len(set(limits)) > 1,
     )
-    texts = [
-        _StopAwareText(request, prompt[-1], _min_new_tokens(pipe, row), limit)
-        for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
-    ]
-    while loop.live:
+    texts = [_new_text(request, row, _min_new_tokens(pipe, i)) for i, row in enumerate(rows)]
+    while loop.active:
         for row, slot, id in loop.step():
-            piece, finish, stop = texts[row].push(id)
-            logits = loop.logits[slot]
-            logprob, top = _logprobs(logits, id, request.logprobs)
+            update = texts[row].push(id)
+            logprob, top = _logprobs(loop.logits[slot], id, request.logprobs)
             steps = _explain(loop, slot, id) if request.explain else None
-            if finish:
-                loop.end(row)
-            yield Token(row, id, piece, finish, logprob, top, stop, steps)
+            if update.finish:
+                loop.finish(row)
+            yield Token(row, id, update.text, update.finish, logprob, top, update.stop, steps)
 
 
-class _StopAwareText:
-    """The text of one row as it grows: nothing of a stop string is ever let out, nor of what may become one."""
-
-    def __init__(self, request: GenerationRequest, after: int, min_new: int, max_new: int):
-        self.request, self.stream = request, TextStream(request.tokenizer, after)
-        self.min_new, self.max_new = min_new, max_new
-        self.n, self.text, self.shown = 0, "", 0
-        self.searched = 0  # matches that end before here were before the least length, and do not count
-
-    def push(self, id: int) -> tuple[str, str | None, str | None]:
-        """What became certain, how the row ends with it if it does, and the stop string it met."""
-        request = self.request
-        self.n += 1
-        is_end, is_last = id in request.ends, self.n == self.max_new
-        self.text += self.stream.flush() if is_end else self.stream.push(id)
-        if is_last and not is_end:
-            self.text += self.stream.flush()
-        if request.stops and self.n >= self.min_new:
-            match = find_stop(self.text, request.stops, after=self.searched)
-            if match is not None:
-                return self._show(match.end if request.include_stop else match.start), "stop", match.stop
-        self.searched = len(self.text)
-        if is_end or is_last:
-            return self._show(len(self.text)), "stop" if is_end else "length", None
-        return self._show(len(self.text) - partial_stop_length(self.text, request.stops)), None, None
-
-    def _show(self, end: int) -> str:
-        end = max(end, self.shown)
-        piece, self.shown = self.text[self.shown : end], end
-        return piece
-
-
-def _logprobs(logits: Tensor, id: int, n: int | None) -> tuple[float | None, list[tuple[int, float]] | None]:
-    if n is None:
-        return None, None
-    log_p = logits.double().log_softmax(dim=-1)
-    best = log_p.topk(n) if n else None
-    top = [] if best is None else list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-    return log_p[id].item(), top
+def _new_text(request: GenerationRequest, row: RowRequest, min_new_tokens: int) -> StopAwareText:
+    conditions = StopConditions(
+        row.max_new_tokens, request.eos_ids, request.stop_strings, request.include_stop, min_new_tokens
+    )
+    return StopAwareText(TextStream(request.tokenizer, row.prompt[-1]), conditions)
 
 
 def _min_new_tokens(pipe: Pipeline | PerRowPipeline, row: int) -> int:
-    """Before so many tokens text stops do not count either."""
-    one = pipe.select([row])
-    calls = [call for call in getattr(one, "samplers", []) if call.name == "min_new_tokens" and not call.is_off]
+    """The row's `min_new_tokens`, which also applies to stop strings."""
+    row_pipe = pipe.select([row])
+    calls = [call for call in getattr(row_pipe, "samplers", []) if call.name == "min_new_tokens" and not call.is_off]
     return calls[0].row(0)["min_new"] if calls else 0
 
 
+# ── what is reported about a token ────────────────────────────────────────────────────────────────────────────────
+
+
+def _logprobs(logits: Tensor, id: int, n_top: int | None) -> tuple[float | None, list[tuple[int, float]] | None]:
+    """ln p of the token, and the `n_top` most likely tokens with theirs; None if they were not requested."""
+    if n_top is None:
+        return None, None
+    log_p = logits.double().log_softmax(dim=-1)
+    best = log_p.topk(n_top)
+    return log_p[id].item(), list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
 def _explain(loop: DecodeLoop, slot: int, id: int) -> list[SamplerTrace]:
-    """The distribution after each stage, as it was before the token was added to the history."""
+    """The distribution after each sampler, computed again with the history and state from before the draw."""
     index = torch.tensor([slot], device=loop.device)
     history = loop.history.reorder(index)
     history = History(history.ids, history.lengths - 1, history.n_prompt)
-    steps: list[SamplerTrace] = []
-    pipe, before = loop.pipe.select([slot]), None
+    pipe = loop.pipe.select([slot])
     assert isinstance(pipe, Pipeline)
-    for name, row in pipe.explain(loop.logits[index], history=history, state=loop.drawn_from.reorder(index)):
-        steps.append(trace_stage(name, row[0], id, before))
-        before = row[0]
-    return steps
+    sampler_state = loop.previous_sampler_state.reorder(index)
+    traces: list[SamplerTrace] = []
+    previous_logits = None
+    for name, rows in pipe.explain(loop.logits[index], history=history, state=sampler_state):
+        traces.append(_trace_sampler(name, rows[0], id, previous_logits))
+        previous_logits = rows[0]
+    return traces
 
 
-def trace_stage(name: str, row: Tensor, id: int, before: Tensor | None, n_best: int = 5) -> SamplerTrace:
-    """What a stage made of the row (V,) `before` it."""
-    p, alive = row.double().softmax(dim=-1), row.isfinite()
-    gone = torch.zeros_like(p) if before is None else before.double().softmax(dim=-1).masked_fill(alive, 0.0)
-    n_gone = 0 if before is None else int((before.isfinite() & ~alive).sum())
+def _trace_sampler(name: str, logits: Tensor, id: int, previous_logits: Tensor | None, n_best: int = 5) -> SamplerTrace:
+    """Compare the logits (V,) after a sampler with those before it."""
+    p, is_alive = logits.double().softmax(dim=-1), logits.isfinite()
+    n_removed, removed = 0, torch.zeros_like(p)
+    if previous_logits is not None:
+        n_removed = int((previous_logits.isfinite() & ~is_alive).sum())
+        removed = previous_logits.double().softmax(dim=-1).masked_fill(is_alive, 0.0)
     return SamplerTrace(
-        name, int(alive.sum()), n_gone, _most_likely(gone, min(n_best, n_gone)), p[id].item(), _most_likely(p, n_best)
+        sampler=name,
+        n_alive=int(is_alive.sum()),
+        n_removed=n_removed,
+        removed=_most_likely(removed, min(n_best, n_removed)),
+        p=p[id].item(),
+        best=_most_likely(p, n_best),
     )
 
 
@@ -279,25 +304,12 @@ def _most_likely(p: Tensor, n: int) -> list[tuple[int, float]]:
     return [(id, value) for id, value in zip(best.indices.tolist(), best.values.tolist(), strict=True) if value > 0]
 
 
-def max_tokens_that_fit(model: LanguageModel, longest: int, max_new_tokens: int | None) -> int:
-    """How many tokens to make: as many as asked, or as fit."""
-    if max_new_tokens is not None:
-        check_int("max_new_tokens", max_new_tokens, 1)
-    context = model.config.context
-    place = getattr(model, "positions", None)
-    limit = None if place is None else place.limit  # positions that are formulas have none
-    if limit is not None and longest + (max_new_tokens or 1) > limit:
-        raise InputError(
-            f"a prompt of {longest} tokens and {max_new_tokens or 1} new ones do not fit in the context of {limit}: "
-            f"shorten the prompt" + (f", or ask for at most {limit - longest}" if longest < limit else "")
-        )
-    fits = DEFAULT_NEW_TOKENS if context is None or context <= longest else context - longest
-    return max_new_tokens or min(DEFAULT_NEW_TOKENS, fits)
+# ── search ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def search(
     model: Model | LanguageModel,
-    prompts: str | Sequence[str],
+    prompts: str | Sequence[str | Sequence[int]],
     *,
     max_new_tokens: int | None = None,
     num_beams: int | None = None,
@@ -305,34 +317,33 @@ def search(
     stop_token_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[tuple[str, Hypothesis]]]:
-    """Continue prompts by beam search (`num_beams`) or contrastive search (`alpha`): for each its texts, best first.
+    """Continue prompts by beam search (`num_beams`) or contrastive search (`alpha`): their texts, best first.
 
-    Further options are those of `headway.search`, and settings of constraints and penalties by their flat names.
+        [[(text, hypothesis)]] = search(model, "Once upon", num_beams=4)
+
+    Other options are those of `beam_search` or `contrastive_search`, and constraints and penalties by their flat names
+    (`no_repeat_ngram=3`).
     """
-    model, tokenizer, rows = _encode_prompts(model, prompts)
+    model, tokenizer = _require_tokenizer(model)
+    prompt_ids = encode_prompts(model, prompts)
     if (num_beams is None) == (alpha is None):
-        raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search)")
-    ends = eos_token_ids(model) | check_token_ids(tokenizer, stop_token_ids)
-    own = {"n_best", "length_penalty", "length_norm", "early_stopping"} if alpha is None else {"k"}
-    settings = {name: options.pop(name) for name in list(options) if name not in own}
-    order = [name for name in PRESETS["default"] if name != "temperature"]
-    pipe = make_pipeline(tokenizer, ends, sampler_order=order, **settings)
-    shared: dict[str, Any] = {
-        "max_new_tokens": max_tokens_that_fit(model, max(map(len, rows)), max_new_tokens),
-        "eos_ids": sorted(ends),
-        "pipeline": pipe,
+        raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search): give one of them")
+    eos_ids = eos_token_ids(model, stop_token_ids)
+    search_options = BEAM_SEARCH_OPTIONS if alpha is None else CONTRASTIVE_OPTIONS
+    settings = {name: options.pop(name) for name in list(options) if name not in search_options}
+    sampler_order = [name for name in PRESETS["default"] if name != "temperature"]
+    options |= {
+        "max_new_tokens": resolve_max_new_tokens(model, max(map(len, prompt_ids)), max_new_tokens),
+        "eos_ids": sorted(eos_ids),
+        "pipeline": make_pipeline(tokenizer, eos_ids, sampler_order=sampler_order, **settings),
         "vocab_size": tokenizer.vocab_size,
     }
     if alpha is None:
         assert num_beams is not None
-        found = beam_search(model, rows, num_beams=num_beams, **shared, **options)
+        hypotheses = beam_search(model, prompt_ids, num_beams=num_beams, **options)
     else:
-        found = [[h] for h in contrastive_search(model, rows, alpha=alpha, **shared, **options)]
-    return [[(_text(tokenizer, prompt[-1], h, ends), h) for h in row] for prompt, row in zip(rows, found, strict=True)]
-
-
-def _text(tokenizer: Tokenizer, after: int, h: Hypothesis, ends: frozenset[int]) -> str:
-    """As it goes on after the last token of the prompt, which may ask for a space."""
-    stream = TextStream(tokenizer, after)
-    kept = h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens
-    return "".join(map(stream.push, kept)) + stream.flush()
+        hypotheses = [[h] for h in contrastive_search(model, prompt_ids, alpha=alpha, **options)]
+    return [
+        [(detokenize(tokenizer, h.tokens_without_eos, previous_id=prompt[-1]), h) for h in row]
+        for prompt, row in zip(prompt_ids, hypotheses, strict=True)
+    ]

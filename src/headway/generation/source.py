@@ -1,4 +1,4 @@
-"""Sources as a translator reads them: text to ids, ids to a state that is ready to write."""
+"""Sources of an encoder-decoder: text to ids, and ids to a state that is ready to decode."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,62 +8,69 @@ import torch
 from headway.devices import varying_shapes
 from headway.errors import InputError
 from headway.models.base import Seq2SeqLM
+from headway.nn.masks import padding
+from headway.nn.padding import pad_ids
 from headway.tokenizers import Tokenizer
 
 
 def require_translator(model: object) -> tuple[Seq2SeqLM, Tokenizer]:
-    """The model if it translates, and its tokenizer."""
+    """The model, if it translates, and its tokenizer."""
     if not isinstance(model, Seq2SeqLM):
         raise InputError(
             f"a {type(model).__name__} has no source to translate from; a transformer has: headway train multi30k-en-de"
         )
     if model.tokenizer is None:
-        raise InputError("this model has no tokenizer, so it can only be used with ids: headway.generation.beam_search")
+        raise InputError(
+            "this model has no tokenizer, so it only takes token ids: use headway.generation.beam_search.beam_search"
+        )
     return model, model.tokenizer
 
 
 def encode_sources(
     model: Seq2SeqLM, tokenizer: Tokenizer, texts: Sequence[str], *, truncate: bool = False
 ) -> list[list[int]]:
-    """Each text as the encoder reads it: its tokens and the end; [] for one that is empty. Too long ones are cut at
-    their end with `truncate`."""
-    end = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
-    if end is None:
-        raise InputError("neither config.json nor the tokenizer say which token ends a source (eos_id)")
-    limit = model.config.context
-    found = []
+    """The token ids of each source, EOS included; [] for an empty text. With `truncate`, a source that exceeds the
+    context loses its end; without, it is an error."""
+    eos_id, context = required_eos_id(model, tokenizer), model.config.context
+    sources = []
     for number, ids in enumerate(tokenizer.encode_batch([text.strip() for text in texts]), 1):
-        if len(ids) >= limit and not truncate:
+        if len(ids) >= context and not truncate:
             raise InputError(
-                f"text {number} has {len(ids)} tokens, and this model reads at most {limit - 1}: shorten it, or have it"
-                f" cut where it is translated: truncate=True, headway translate --truncate"
+                f"text {number} has {len(ids)} tokens, and this model reads at most {context - 1}: shorten it, or cut "
+                f"it off with truncate=True (headway translate --truncate)"
             )
-        found.append([*ids[: limit - 1], end] if ids else [])
-    return found
+        sources.append([*ids[: context - 1], eos_id] if ids else [])
+    return sources
 
 
 def truncated_sources(model: object, texts: Sequence[str]) -> list[int]:
-    """Which texts are longer than the model reads, and would be cut."""
+    """The indices of the texts that exceed the model's context, so that `truncate` would cut them."""
     model, tokenizer = require_translator(model)
-    ids = tokenizer.encode_batch([text.strip() for text in texts])
-    return [row for row, own in enumerate(ids) if len(own) >= model.config.context]
+    encoded = tokenizer.encode_batch([text.strip() for text in texts])
+    return [row for row, ids in enumerate(encoded) if len(ids) >= model.config.context]
 
 
 def start_from_sources(model: Seq2SeqLM, sources: Sequence[Sequence[int]], capacity: int) -> Any:
-    """The state of a model that has read these sources."""
-    lengths = torch.tensor([len(source) for source in sources])
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(source) for source in sources], batch_first=True)
-    is_real = torch.arange(ids.shape[1]) < lengths[:, None]
-    mask = None if bool(is_real.all()) else is_real.to(model.device)
+    """Encode the sources: the state from which their targets are decoded."""
+    ids, lengths = pad_ids(sources, model.device)
+    mask = None if int(lengths.min()) == ids.shape[1] else padding(lengths, ids.shape[1]).to(model.device)
     with torch.inference_mode(), varying_shapes():
-        return model.start(source=ids.to(model.device), source_mask=mask, capacity=capacity)
+        return model.start(source=ids, source_mask=mask, capacity=capacity)
+
+
+def required_eos_id(model: Seq2SeqLM, tokenizer: Tokenizer) -> int:
+    """The EOS token that ends sources and targets."""
+    eos_id = model.config.eos_id if tokenizer.eos_id is None else tokenizer.eos_id
+    if eos_id is None:
+        raise InputError("no EOS token: neither config.json nor the tokenizer has an eos_id to end a source with")
+    return eos_id
 
 
 def decoder_start_id(model: Seq2SeqLM) -> int:
-    """The token a target begins with."""
-    begin = model.config.bos_id
-    if begin is None and model.tokenizer is not None:
-        begin = model.tokenizer.bos_id
-    if begin is None:
-        raise InputError("neither config.json nor the tokenizer say which token a translation begins with (bos_id)")
-    return begin
+    """The token a target starts with (the decoder start token)."""
+    start_id = model.config.bos_id
+    if start_id is None and model.tokenizer is not None:
+        start_id = model.tokenizer.bos_id
+    if start_id is None:
+        raise InputError("no decoder start token: neither config.json nor the tokenizer has a bos_id")
+    return start_id

@@ -1,59 +1,74 @@
-"""From one text to another: sources in, translations out, whatever the two languages are.
+"""Translate: sources in, translations out, with any sequence-to-sequence model.
 
-The encoder reads each source once, and all beams look at the one result (nn/beam_cache.py). Sources of like length are
-translated together, and a sentence that is finished leaves its batch, so that neither waits for the other; what comes
-out does not depend on who was in the batch.
+Each source is encoded once, and all its beams attend to that one encoding (nn/beam_cache.py). Sources of similar length
+share a batch, and finished sentences leave it early. A translation does not depend on the rest of its batch.
 """
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from headway.data.records import Pair
-from headway.errors import ConfigError, InputError
-from headway.generation.beam_search import Hypothesis, beam_search, make_beam_config
-from headway.generation.generate import GenerationRequest, Token, stream_tokens
-from headway.generation.inputs import check_int, search_processors
+from headway.errors import ConfigError
+from headway.generation.beam_search import BeamConfig, Hypothesis, make_beam_config, run_beam_search
+from headway.generation.generate import GenerationRequest, RowRequest, Token, stream_tokens
+from headway.generation.inputs import check_int, check_row_count, search_processors
+from headway.generation.limits import resolve_max_target_tokens
 from headway.generation.noisy_channel import ChannelScores, ChannelWeights, NoisyChannelReranker, tune_weights
 from headway.generation.sampling_params import eos_token_ids, make_pipeline
 from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
-from headway.models import Transformer
 from headway.models.base import Model, Seq2SeqLM, eval_mode
-from headway.nn.linear import PackedWeights
+from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.sampling import FLAT, PRESETS, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.samplers import BoundSampler
 from headway.tokenizers import Tokenizer
 
 DEFAULT_BEAMS = 5
-DEFAULT_BATCH = 64  # sources translated at a time
+DEFAULT_BATCH_SOURCES = 64  # sources translated at a time
 
 
 class Translation(NamedTuple):
-    """One way to say it; `others` are the next best ones, where more than one was asked for."""
+    """A translation; with `n_best` > 1, `others` are the next best ones."""
 
     text: str
-    score: float | None  # of beam search: log-probability over the norm of its length
-    log_prob: float | None  # summed over its tokens
-    tokens: list[int]  # the end token included
-    ended: bool  # by the end token, not by the length
+    score: float | None  # beam search: log-probability / length norm; with a reranker: its score; sampling: None
+    log_prob: float | None  # summed over the tokens
+    tokens: list[int]  # EOS included
+    ended: bool  # by EOS, not by the length limit
     others: list["Translation"]
-    terms: ChannelScores | None = None  # what a noisy channel weighed
+    terms: ChannelScores | None = None  # what a reranker weighed
 
 
-EMPTY = Translation("", None, None, [], True, [])  # of an empty source
+EMPTY = Translation("", None, None, [], True, [])  # the translation of an empty source
 
 
 def translate(model: Model | Seq2SeqLM, texts: str | Sequence[str], **options: Any) -> list[Translation]:
-    """The translation of each text, in their order; `translations` lists the options.
+    """Translate one text or several with an encoder-decoder; the translations come in the order of the texts.
 
-    headway.translate(model, ["Two dogs play."])[0].text
+        model = headway.load("runs/multi30k-en-de")
+        best = headway.translate(model, "Two dogs play.")[0]
+        print(best.text, best.log_prob)
+
+    By default, beam search with 5 beams. Options, all by keyword:
+
+    - `num_beams`, `length_penalty` (1), `length_norm` ("power" or "gnmt"), `early_stopping` (False): beam search.
+      `num_beams=1` is greedy.
+    - `temperature=0.7`, `top_p=0.9`, `seed=1`, …: any sampler set by name replaces beam search by sampling.
+    - `n_best`: so many translations per text, best first: the first, and the rest in its `others`.
+    - `max_new_tokens`: the longest translation, EOS included; by default the model's context.
+    - `truncate`: cut off sources that exceed the context, instead of raising.
+    - `reranker`: rerank the beams by a reverse model and a language model (`NoisyChannelReranker`).
+    - `no_repeat_ngram=3`, …: bias, constraints and penalties, for beam search and sampling.
+    - `batch_size` (64): sources translated at a time; it changes speed and memory, not the translations.
+
+    `translations` takes the same options and yields each translation as soon as it is ready.
     """
-    given = [texts] if isinstance(texts, str) else list(texts)
-    with PackedWeights():
-        found = dict(translations(model, given, **options))
-    return [found[row] for row in range(len(given))]
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    by_row = dict(translations(model, texts, **options))
+    return [by_row[row] for row in range(len(texts))]
 
 
 def translations(
@@ -67,170 +82,238 @@ def translations(
     early_stopping: bool | Literal["never"] | None = None,
     max_new_tokens: int | None = None,
     truncate: bool = False,
-    batch_size: int = DEFAULT_BATCH,
+    batch_size: int = DEFAULT_BATCH_SOURCES,
     seed: int | None = None,
     sampler_preset: str | None = None,
     sampler_order: Sequence[str] | None = None,
     reranker: NoisyChannelReranker | None = None,
-    note: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
+    on_pipeline: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
-    """Yield (row, translation) as they are done, similar lengths together.
+    """Yield (row, translation) batch by batch: empty texts first, then from the longest sources to the shortest.
 
-    Five beams search for the best translation (`length_penalty` 1, `length_norm` "power", `early_stopping` False unless
-    given); `num_beams=1` is greedy. A temperature or a filter by its name (`temperature=0.7`, `top_p=0.9`, …) draws at
-    random instead, text j of row i from `seed + i · n_best + j`. Bias, constraints and penalties go with both. An empty
-    text has an empty translation. One that is longer than the model's context is refused, or cut with `truncate`.
-    Without `max_new_tokens` a translation may be as long as the context. A `reranker` reranks all beams
-    (noisy_channel.py), and scores are then its. `note` gets the samplers, which may have something to say (`.notes`,
-    `.warnings`).
+    Beam search uses 5 beams, `length_penalty` 1, `length_norm` "power" and `early_stopping` False by default;
+    `num_beams=1` is greedy. A temperature or a filter by its name (`temperature=0.7`, `top_p=0.9`, …) samples instead:
+    translation j of row i draws from `seed + i · n_best + j`. Bias, constraints and penalties work with both. An empty
+    text has an empty translation. A text that exceeds the model's context is an error, or cut off with `truncate`.
+    Without `max_new_tokens` a translation may be as long as the context. A `reranker` reorders all beams by its own
+    scores (noisy_channel.py). `on_pipeline` is called with the sampler pipeline, whose `.notes` and `.warnings` may be
+    worth showing.
     """
     translator, tokenizer = require_translator(model)
     check_int("batch_size", batch_size, 1)
     check_int("n_best", n_best, 1)
-    sources = encode_sources(translator, tokenizer, texts, truncate=truncate)
-    longest = _longest(translator, max_new_tokens)
-    ends = eos_token_ids(translator)
-    least = settings.get("min_new_tokens")
-    if isinstance(least, int) and least > longest:
-        raise ConfigError(f"min_new_tokens={least} is more than the {longest} tokens a translation may have")
-    asked = {"length_penalty": length_penalty, "length_norm": length_norm, "early_stopping": early_stopping}
-    of_beams: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    if _draws(settings, num_beams):
-        if reranker is not None:
-            raise ConfigError("a noisy channel reranks what beam search finds, and this draws at random: one of them")
-        for name, value in of_beams.items():
-            raise ConfigError(f"{name}={value!r} is for beam search, and this draws at random: one of the two")
-        if seed is not None:
-            check_int("seed", seed, -(2**63), 2**63 - 1)
-        pipe = make_pipeline(tokenizer, ends, sampler_preset or "default", sampler_order, **settings)
-        note(pipe)
-        base = secrets.randbits(32) if seed is None else seed
+    batch = _SourceBatch(
+        model=translator,
+        tokenizer=tokenizer,
+        texts=texts,
+        source_ids=encode_sources(translator, tokenizer, texts, truncate=truncate),
+        eos_ids=eos_token_ids(translator),
+        max_new_tokens=resolve_max_target_tokens(translator, max_new_tokens),
+        n_best=n_best,
+    )
+    min_new_tokens = settings.get("min_new_tokens")
+    if isinstance(min_new_tokens, int) and min_new_tokens > batch.max_new_tokens:
+        raise ConfigError(
+            f"min_new_tokens={min_new_tokens} is more than the {batch.max_new_tokens} tokens a translation may have"
+        )
+    beam_options = {"length_penalty": length_penalty, "length_norm": length_norm, "early_stopping": early_stopping}
+    beam_options = {name: value for name, value in beam_options.items() if value is not None}
+    translate_rows: _SampledTranslator | _BeamTranslator
+    if num_beams is None and _has_sampling(settings):
+        _refuse_beam_options(beam_options, reranker)
+        pipe = make_pipeline(tokenizer, batch.eos_ids, sampler_preset or "default", sampler_order, **settings)
+        on_pipeline(pipe)
+        translate_rows = _SampledTranslator(batch, pipe, _base_seed(seed))
     else:
-        for name, unused in (
-            ("seed", seed),
-            ("sampler_preset", sampler_preset),
-            ("temperature", settings.get("temperature")),
-        ):
-            if unused is not None:
-                raise ConfigError(f"{name}={unused!r} with beam search, which draws nothing at random: leave it out")
-        beams = DEFAULT_BEAMS if num_beams is None else num_beams
-        check_int("num_beams", beams, 1)
-        if n_best > beams:
-            raise ConfigError(f"n_best={n_best} of num_beams={beams}: at most as many as there are beams")
-        of_beams = {"length_penalty": 1.0, "length_norm": "power", "early_stopping": False, **of_beams}
-        make_beam_config(beams, longest, sorted(ends), **of_beams, n_best=n_best)  # refuses what is wrong, here and now
-        sampler_order = sampler_order or [name for name in PRESETS["default"] if name != "temperature"]
-        asked_for = make_pipeline(tokenizer, ends, sampler_order=sampler_order, **settings)
-        note(asked_for)
-        pipe = search_processors(asked_for, "beam search", len(texts))
-    if pipe.n_rows not in (None, len(texts)):
-        raise ConfigError(f"settings for {pipe.n_rows} rows, and {len(texts)} texts: one value, or one per text")
-
-    def by_beams(rows: list[int]) -> list[list[Translation]]:
-        found = beam_search(
-            translator,
-            [[decoder_start_id(translator)] for _ in rows],
-            num_beams=beams,
-            max_new_tokens=longest,
-            eos_ids=sorted(ends),
-            n_best=n_best if reranker is None else beams,
-            pipeline=pipe.select(rows),
-            state=start_from_sources(translator, [sources[row] for row in rows], longest + 1),
-            vocab_size=tokenizer.vocab_size,
-            **of_beams,
-        )
-        spelled = [[_spelled(tokenizer, h, ends) for h in row] for row in found]
-        if reranker is None:
-            return spelled
-        lengths = [len(sources[row]) for row in rows]
-        return [some[:n_best] for some in _reranked(reranker, [texts[row] for row in rows], spelled, lengths)]
-
-    def by_chance(rows: list[int]) -> list[list[Translation]]:
-        several = [row for row in rows for _ in range(n_best)]
-        request = GenerationRequest(
-            translator, tokenizer, pipe, ends, [], include_stop=False, logprobs=0, explain=False
-        )
-        seeds = [base + row * n_best + j for row in rows for j in range(n_best)]
-        state = start_from_sources(translator, [sources[row] for row in rows], longest + 1)
-        state = state.reorder([i for i in range(len(rows)) for _ in range(n_best)])
-        prompts = [[decoder_start_id(translator)] for _ in several]
-        written: list[list[Token]] = [[] for _ in several]
-        for token in stream_tokens(request, pipe.select(several), prompts, [longest] * len(several), seeds, state):
-            written[token.row].append(token)
-        drawn = [_written(tokens) for tokens in written]
-        by_row = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
-        return [sorted(some, key=lambda t: -(t.log_prob or 0.0)) for some in by_row]
-
-    return _in_batches(translator, sources, batch_size, by_chance if _draws(settings, num_beams) else by_beams)
+        _refuse_sampling_options(seed=seed, sampler_preset=sampler_preset, temperature=settings.get("temperature"))
+        config = _beam_config(batch, DEFAULT_BEAMS if num_beams is None else num_beams, beam_options, reranker)
+        order = sampler_order or [name for name in PRESETS["default"] if name != "temperature"]
+        pipe = make_pipeline(tokenizer, batch.eos_ids, sampler_order=order, **settings)
+        on_pipeline(pipe)
+        pipe = search_processors(pipe, "beam search", len(texts))
+        translate_rows = _BeamTranslator(batch, pipe, config, reranker)
+    check_row_count(pipe, len(texts), "text")
+    return _in_batches(batch, batch_size, translate_rows)
 
 
-def _in_batches(
-    model: Seq2SeqLM,
-    sources: list[list[int]],
-    batch_size: int,
-    work: Callable[[list[int]], list[list[Translation]]],
-) -> Iterator[tuple[int, Translation]]:
-    yield from ((row, EMPTY) for row, source in enumerate(sources) if not source)
-    # The longest first: what does not fit into memory shows at once.
-    order = sorted((row for row, source in enumerate(sources) if source), key=lambda row: -len(sources[row]))
-    for at in range(0, len(order), batch_size):
-        rows = order[at : at + batch_size]
-        with eval_mode(model), PackedWeights(), torch.inference_mode():
-            found = work(rows)
-        yield from ((row, best._replace(others=others)) for row, (best, *others) in zip(rows, found, strict=True))
+# ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _longest(model: Seq2SeqLM, asked: int | None) -> int:
-    """How many tokens a translation may have, its end included."""
-    limit = model.decoder.positions.limit if isinstance(model, Transformer) else None
-    if asked is not None:
-        check_int("max_new_tokens", asked, 1)
-        if limit is not None and asked >= limit:
-            raise InputError(
-                f"max_new_tokens={asked} do not fit in the context of {limit}: ask for at most {limit - 1}"
-            )
-        return asked
-    return max(1, model.config.context - 1)
-
-
-def _draws(settings: dict[str, Any], num_beams: int | None) -> bool:
-    """Whether tokens are drawn at random: a temperature or some filter that is not off, and no beams are asked for."""
-    given: dict[str, dict[str, Any]] = {}
+def _has_sampling(settings: dict[str, Any]) -> bool:
+    """Whether the settings ask for sampling: a temperature, or a filter that is not off."""
+    by_sampler: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         if name in FLAT and value is not None:
-            stage, parameter = FLAT[name]
-            given.setdefault(stage, {})[parameter] = value
-        elif name in SAMPLERS and value is not None:  # as a table of its parameters
-            given[name] = {}
-    return num_beams is None and any(
-        SAMPLERS[stage].group not in ("constraint", "penalty")
-        and ("temperature" in stage or not values or not BoundSampler.of(stage, values).is_off)
-        for stage, values in given.items()
+            sampler, parameter = FLAT[name]
+            by_sampler.setdefault(sampler, {})[parameter] = value
+        elif name in SAMPLERS and value is not None:  # a table of its parameters
+            by_sampler[name] = {}
+    return any(
+        SAMPLERS[sampler].group not in ("constraint", "penalty")
+        and ("temperature" in sampler or not values or not BoundSampler.of(sampler, values).is_off)
+        for sampler, values in by_sampler.items()
     )
 
 
-def _spelled(tokenizer: Tokenizer, h: Hypothesis, ends: frozenset[int]) -> Translation:
-    tokens = h.tokens[:-1] if h.ended and h.tokens[-1] in ends else h.tokens
-    return Translation(tokenizer.decode(tokens).strip(), h.score, h.log_prob, h.tokens, h.ended, [])
+def _refuse_beam_options(options: dict[str, Any], reranker: NoisyChannelReranker | None) -> None:
+    if reranker is not None:
+        raise ConfigError("a reranker reorders beams, but these settings draw at random: leave one of them out")
+    for name, value in options.items():
+        raise ConfigError(f"{name}={value!r} is for beam search, but these settings draw at random: leave one out")
 
 
-def _reranked(
-    reranker: NoisyChannelReranker, texts: Sequence[str], found: Sequence[list[Translation]], lengths: Sequence[int]
+def _refuse_sampling_options(**options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name}={value!r} with beam search, which draws nothing at random: leave it out")
+
+
+def _base_seed(seed: int | None) -> int:
+    if seed is None:
+        return secrets.randbits(32)
+    check_int("seed", seed, -(2**63), 2**63 - 1)
+    return seed
+
+
+def _beam_config(
+    batch: "_SourceBatch", num_beams: int, options: dict[str, Any], reranker: NoisyChannelReranker | None
+) -> BeamConfig:
+    check_int("num_beams", num_beams, 1)
+    if batch.n_best > num_beams:
+        raise ConfigError(f"n_best={batch.n_best} of num_beams={num_beams}: a search finds at most one text per beam")
+    options = {"length_penalty": 1.0, "length_norm": "power", "early_stopping": False, **options}
+    n_best = batch.n_best if reranker is None else num_beams  # a reranker chooses from all beams
+    return make_beam_config(num_beams, batch.max_new_tokens, batch.eos_ids, **options, n_best=n_best)
+
+
+# ── two ways to translate ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _SourceBatch:
+    """The sources of a call and what their translations share."""
+
+    model: Seq2SeqLM
+    tokenizer: Tokenizer
+    texts: Sequence[str]
+    source_ids: list[list[int]]
+    eos_ids: frozenset[int]
+    max_new_tokens: int
+    n_best: int
+
+    def start(self, rows: list[int]) -> Any:
+        """Encode the sources of these rows. The cache has space for the decoder start token and all new ones."""
+        return start_from_sources(self.model, [self.source_ids[row] for row in rows], self.max_new_tokens + 1)
+
+
+@dataclass(frozen=True)
+class _BeamTranslator:
+    """Beam search, and reranking if there is a reranker."""
+
+    batch: _SourceBatch
+    pipe: Pipeline | PerRowPipeline  # constraints and penalties
+    config: BeamConfig
+    reranker: NoisyChannelReranker | None
+
+    def __call__(self, rows: list[int]) -> list[list[Translation]]:
+        """The `n_best` translations of each of these rows."""
+        batch = self.batch
+        hypotheses = run_beam_search(
+            batch.model,
+            [[decoder_start_id(batch.model)] for _ in rows],
+            self.config,
+            self.pipe.select(rows),
+            state=batch.start(rows),
+            vocab_size=batch.tokenizer.vocab_size,
+        )
+        candidates = [[_from_hypothesis(batch.tokenizer, h) for h in row] for row in hypotheses]
+        if self.reranker is not None:
+            n_source = [len(batch.source_ids[row]) for row in rows]
+            candidates = _rerank(self.reranker, [batch.texts[row] for row in rows], candidates, n_source)
+        return [row[: batch.n_best] for row in candidates]
+
+
+@dataclass(frozen=True)
+class _SampledTranslator:
+    """Ancestral sampling through a sampler pipeline."""
+
+    batch: _SourceBatch
+    pipe: Pipeline | PerRowPipeline
+    seed: int
+
+    def __call__(self, rows: list[int]) -> list[list[Translation]]:
+        """`n_best` samples for each of these rows, the most likely first."""
+        batch, n = self.batch, self.batch.n_best
+        request = GenerationRequest(batch.model, batch.tokenizer, batch.eos_ids, logprobs=0)
+        prompt = [decoder_start_id(batch.model)]
+        samples = [RowRequest(prompt, batch.max_new_tokens, self.seed + row * n + j) for row in rows for j in range(n)]
+        repeated_rows = [row for row in rows for _ in range(n)]
+        state = batch.start(rows).reorder([i for i in range(len(rows)) for _ in range(n)])
+        tokens: list[list[Token]] = [[] for _ in samples]
+        for token in stream_tokens(request, samples, self.pipe.select(repeated_rows), state):
+            tokens[token.row].append(token)
+        sampled = [_from_tokens(sample) for sample in tokens]
+        by_row = [sampled[i : i + n] for i in range(0, len(sampled), n)]
+        return [sorted(row, key=lambda t: -(t.log_prob or 0.0)) for row in by_row]
+
+
+def _in_batches(
+    batch: _SourceBatch, batch_size: int, translate_rows: Callable[[list[int]], list[list[Translation]]]
+) -> Iterator[tuple[int, Translation]]:
+    lengths = [len(ids) for ids in batch.source_ids]
+    yield from ((row, EMPTY) for row, length in enumerate(lengths) if not length)
+    # The longest first, so that a batch that exceeds the memory fails at once.
+    order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
+    kernels = CPUKernels(batch.model)  # packed once for all batches
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        with eval_mode(batch.model), kernels, torch.inference_mode():
+            translated = translate_rows(rows)
+        yield from ((row, best._replace(others=others)) for row, (best, *others) in zip(rows, translated, strict=True))
+
+
+def _from_hypothesis(tokenizer: Tokenizer, h: Hypothesis) -> Translation:
+    text = tokenizer.decode(h.tokens_without_eos).strip()
+    return Translation(text, h.score, h.log_prob, h.tokens, h.ended, [])
+
+
+def _from_tokens(tokens: list[Token]) -> Translation:
+    return Translation(
+        text="".join(token.text for token in tokens).strip(),
+        score=None,
+        log_prob=sum(token.logprob or 0.0 for token in tokens),
+        tokens=[token.id for token in tokens],
+        ended=tokens[-1].finish == "stop",
+        others=[],
+    )
+
+
+# ── reranking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rerank(
+    reranker: NoisyChannelReranker,
+    texts: Sequence[str],
+    candidates: Sequence[list[Translation]],
+    n_source: Sequence[int],
 ) -> list[list[Translation]]:
-    """The candidates of each text, the best first by the channel's score."""
-    candidates = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in some] for some in found]
-    ranked = []
-    for some, terms in zip(found, reranker.terms(texts, candidates, lengths), strict=True):
-        scored = [t._replace(score=reranker.weights.score(x), terms=x) for t, x in zip(some, terms, strict=True)]
-        ranked.append(sorted(scored, key=lambda t: -(t.score or 0.0)))
-    return ranked
+    """The candidates of each text, best first by the reranker's score, which replaces theirs."""
+    described = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in row] for row in candidates]
+    reranked = []
+    for row, row_terms in zip(candidates, reranker.terms(texts, described, n_source), strict=True):
+        scored = [
+            t._replace(score=reranker.weights.score(terms), terms=terms)
+            for t, terms in zip(row, row_terms, strict=True)
+        ]
+        reranked.append(sorted(scored, key=lambda t: -(t.score or 0.0)))
+    return reranked
 
 
 class TunedWeights(NamedTuple):
     weights: ChannelWeights
-    before: float  # score of the direct model's own order
-    after: float
+    before: float  # the metric without reranking
+    after: float  # the metric with these weights
 
 
 def tune_reranker(
@@ -240,11 +323,12 @@ def tune_reranker(
     metric: Callable[[list[str], list[str]], float],
     *,
     num_beams: int = DEFAULT_BEAMS,
-    batch_size: int = DEFAULT_BATCH,
+    batch_size: int = DEFAULT_BATCH_SOURCES,
 ) -> TunedWeights:
-    """The weights under which the reranked translations score highest by `metric(texts, references)`, such as BLEU."""
+    """Find the weights whose reranked translations of the pairs' sources score highest by `metric(texts, references)`,
+    such as BLEU. Tune on a validation set."""
     references = [pair.target for pair in pairs]
-    found = translate(
+    translated = translate(
         model,
         [pair.source for pair in pairs],
         num_beams=num_beams,
@@ -253,26 +337,15 @@ def tune_reranker(
         truncate=True,
         reranker=reranker,
     )
-    candidates = [[t, *t.others] for t in found]
-    terms = [
-        [t.terms or ChannelScores(0.0, 0.0, 0.0, 0.0) for t in some] for some in candidates
-    ]  # an empty source has none
+    candidates = [[t, *t.others] for t in translated]
+    no_terms = ChannelScores(0.0, 0.0, 0.0, 0.0)  # of an empty source
+    terms = [[t.terms or no_terms for t in row] for row in candidates]
 
-    def judge(chosen: list[int]) -> float:
-        return metric([some[i].text for some, i in zip(candidates, chosen, strict=True)], references)
+    def judge(choices: list[int]) -> float:
+        return metric([row[i].text for row, i in zip(candidates, choices, strict=True)], references)
 
-    used = [name for name, part in (("channel", reranker.reverse), ("lm", reranker.lm)) if part is not None]
-    weights, after = tune_weights(terms, judge, terms=[*used, "length"])
-    return TunedWeights(weights, judge([ChannelWeights(1.0, 0.0, 0.0, 0.0).best(some) for some in terms]), after)
-
-
-def _written(tokens: list[Token]) -> Translation:
-    text = "".join(token.text for token in tokens).strip()
-    return Translation(
-        text,
-        None,
-        sum(token.logprob or 0.0 for token in tokens),
-        [token.id for token in tokens],
-        tokens[-1].finish == "stop",
-        [],
-    )
+    models = {"channel": reranker.reverse, "lm": reranker.lm}
+    tuned_terms = [name for name, scorer in models.items() if scorer is not None]
+    weights, after = tune_weights(terms, judge, terms=[*tuned_terms, "length"])
+    direct_only = ChannelWeights(1.0, 0.0, 0.0, 0.0)
+    return TunedWeights(weights, judge([direct_only.best(row) for row in terms]), after)

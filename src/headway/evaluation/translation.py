@@ -1,0 +1,136 @@
+"""Evaluate translations: BLEU, chrF and exact match against references, and two systems against each other.
+
+    score = evaluate_translator(model, sources, [references])
+    print(score.exact_match, [metric.summary for metric in score.metrics])
+
+`references` are one list of sentences or several, each as long as the list of translations.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from headway.evaluation import metrics
+from headway.evaluation.metrics import Metric, PairedBootstrapResult, check_lines
+from headway.generation.noisy_channel import NoisyChannelReranker
+from headway.generation.source import truncated_sources
+from headway.generation.translate import DEFAULT_BATCH_SOURCES, DEFAULT_BEAMS, translate
+from headway.models.base import Model, Seq2SeqLM
+
+BLEU_ORDER = 4  # BLEU counts n-grams of up to four words
+
+
+@dataclass(frozen=True)
+class TranslationScore:
+    """The scores of a list of translations."""
+
+    hypotheses: list[str]
+    references: list[list[str]]
+    exact_match: float  # the fraction of translations that equal one of their references
+    metrics: list[Metric]  # BLEU and chrF
+    comparison: list[PairedBootstrapResult] = field(default_factory=list)  # with a second system, if there is one
+    lowercase: bool = False
+    seconds: float | None = None  # spent on translating
+
+    @property
+    def is_too_short_for_bleu(self) -> bool:
+        """Whether no reference has the four words that BLEU needs."""
+        return all(len(line.split()) < BLEU_ORDER for reference in self.references for line in reference)
+
+    def sentences(self) -> list[dict[str, Any]]:
+        """The scores of each sentence, with its text and references."""
+        scores = metrics.sentence_scores(self.hypotheses, self.references, lowercase=self.lowercase)
+        rows = zip(self.hypotheses, zip(*self.references, strict=True), scores, strict=True)
+        return [
+            {"line": number, "translation": text, "references": list(references), **sentence}
+            for number, (text, references, sentence) in enumerate(rows, 1)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **({} if self.seconds is None else {"seconds": self.seconds}),
+            "n_sentences": len(self.hypotheses),
+            "exact_match": self.exact_match,
+            **{metric.name: metric.score for metric in self.metrics},
+            "signatures": {metric.name: metric.signature for metric in self.metrics},
+            "comparison": [asdict(result) for result in self.comparison],
+        }
+
+
+def evaluate_translations(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    against: Sequence[str] | None = None,
+    limit: int | None = None,
+    lowercase: bool = False,
+) -> TranslationScore:
+    """Score translations that exist already.
+
+    `against` are the translations of a second system, to be compared by paired bootstrap. `limit` scores the first
+    sentences only.
+    """
+    check_lines(hypotheses, references)
+    if against is not None:
+        check_lines(against, references)
+    texts, answers = list(hypotheses[:limit]), [list(reference[:limit]) for reference in references]
+    exact = [text.strip() in map(str.strip, lines) for text, *lines in zip(texts, *answers, strict=True)]
+    comparison = []
+    if against is not None:
+        comparison = metrics.compare(texts, against[:limit], answers, lowercase=lowercase)
+    return TranslationScore(
+        hypotheses=texts,
+        references=answers,
+        exact_match=sum(exact) / len(exact),
+        metrics=metrics.score(texts, answers, lowercase=lowercase),
+        comparison=comparison,
+        lowercase=lowercase,
+    )
+
+
+def evaluate_translator(
+    model: Model | Seq2SeqLM,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    against: Sequence[str] | Model | None = None,
+    reranker: NoisyChannelReranker | None = None,
+    num_beams: int = DEFAULT_BEAMS,
+    length_penalty: float = 1.0,
+    batch_size: int = DEFAULT_BATCH_SOURCES,
+    limit: int | None = None,
+    lowercase: bool = False,
+    on_message: Callable[[str], None] = lambda line: None,
+) -> TranslationScore:
+    """Translate the sources by beam search and score the result.
+
+    Sources that exceed the context are cut off, because every source counts; `on_message` says how many. `against` are
+    the translations of a second system, or a second model that translates the same sources. It is never reranked, so
+    that you can compare a model with and without its reranker.
+    """
+    check_lines(sources, references)
+    if against is not None and not isinstance(against, Model):
+        check_lines(against, references)
+    sources = sources[:limit]
+    options: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "batch_size": batch_size}
+    start = time.monotonic()
+    hypotheses = _translate(model, sources, on_message, reranker=reranker, **options)
+    seconds = time.monotonic() - start
+    if isinstance(against, Model):
+        against = _translate(against, sources, on_message, **options)
+    score = evaluate_translations(
+        hypotheses,
+        [reference[:limit] for reference in references],
+        against=None if against is None else against[:limit],
+        lowercase=lowercase,
+    )
+    return replace(score, seconds=seconds)
+
+
+def _translate(model: Any, sources: Sequence[str], on_message: Callable[[str], None], **options: Any) -> list[str]:
+    """The best translation of each source, on one line."""
+    if n_truncated := len(truncated_sources(model, sources)):
+        on_message(f"note: {n_truncated:,} of {len(sources):,} texts exceed the model's context and are cut off")
+    translations = translate(model, sources, truncate=True, **options)
+    return [" ".join(translation.text.split("\n")) for translation in translations]
