@@ -1,11 +1,10 @@
-"""A step of training against a plain loop in the style of nanoGPT: the same shape, batch and precision, in one run.
+"""A training step of Headway against a plain loop in the style of nanoGPT: same shape, batch and precision, in one run.
 
     python benchmarks/training.py --device cuda         GPT-2 124M, 32 x 1024 tokens, bfloat16 products, both compiled
     python benchmarks/training.py --preset small        6 x 384, 16 x 256 tokens, float32 on the CPU, both eager
 
-A step is forward, backward, clipping at 1 and AdamW. Rounds are interleaved, so that whatever else the machine does
-falls on both; medians are reported. MFU counts 6 operations per weight and token, and attention as PaLM's appendix B
-does.
+A step is forward, backward, gradient clipping at 1 and AdamW. Rounds are interleaved, so that other load on the machine
+slows both; medians are reported. MFU counts 6 FLOPs per weight and token, and attention as appendix B of PaLM does.
 """
 
 import argparse
@@ -42,7 +41,7 @@ PRESETS = {
 }
 
 
-# ── the peer: what one writes down first ──────────────────────────────────────────────────────────────────────────
+# ── the baseline: a plain PyTorch loop ────────────────────────────────────────────────────────────────────────────
 
 
 class PlainBlock(nn.Module):
@@ -64,14 +63,14 @@ class PlainBlock(nn.Module):
 class PlainGPT(nn.Module):
     def __init__(self, layers: int, heads: int, width: int, context: int, vocabulary: int, dropout: float):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(PlainBlock(width, heads, dropout) for _ in range(layers))
         self.norm, self.dropout = nn.LayerNorm(width, bias=False), nn.Dropout(dropout)
         nn.init.normal_(self.tokens.weight, std=0.02)
-        nn.init.normal_(self.places.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
 
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
-        x = self.dropout(self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device)))
+        x = self.dropout(self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device)))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
@@ -82,7 +81,7 @@ def plain_step(shape: dict[str, int], dropout: float, device: torch.device, is_b
     torch.manual_seed(0)
     sizes = {name: shape[name] for name in ("layers", "heads", "width", "context", "vocabulary")}
     model = PlainGPT(**sizes, dropout=dropout).to(device)
-    run: Callable[..., Tensor] = torch.compile(model) if device.type == "cuda" else model
+    forward: Callable[..., Tensor] = torch.compile(model) if device.type == "cuda" else model
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
@@ -90,7 +89,7 @@ def plain_step(shape: dict[str, int], dropout: float, device: torch.device, is_b
 
     def step() -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=is_bfloat16):
-            loss = run(ids[:, :-1], ids[:, 1:])
+            loss = forward(ids[:, :-1], ids[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -100,25 +99,25 @@ def plain_step(shape: dict[str, int], dropout: float, device: torch.device, is_b
     return step
 
 
-# ── ours ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Headway ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def our_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Tensor, options: Any) -> Any:
+def headway_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Tensor, options: Any) -> Any:
     torch.manual_seed(0)
     model = headway.create(config, device=device).train()
-    learner = LossModule(model, "causal")
+    loss_module = LossModule(model, "causal")
     if options.residual == "bfloat16":
         use_bfloat16_residual(model)
     if device.type == "cuda":
         compile_model(model) if options.compile == "model" else compile_blocks(model)
     optimizer = Optimizer(model, TrainConfig(lr=3e-4), device=device)
-    optimizer.set_rate(3e-4)
-    once = TrainStep(learner, optimizer, clip=1.0, autocast=is_bfloat16, device=device)
-    step = CapturedStep(once) if device.type == "cuda" else once
+    optimizer.set_lr(3e-4)
+    train_step = TrainStep(loss_module, optimizer, clip=1.0, autocast=is_bfloat16, device=device)
+    step = CapturedStep(train_step) if device.type == "cuda" else train_step
     batch = CausalBatch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
     n_targets = batch.targets.numel()
-    work = StepBatch([batch], [True], n_targets)
-    return lambda: step(work, 1 / n_targets)[0] / n_targets
+    step_batch = StepBatch([batch], [True], n_targets)
+    return lambda: step(step_batch, 1 / n_targets)[0] / n_targets
 
 
 def main() -> None:
@@ -126,12 +125,12 @@ def main() -> None:
     parser.add_argument("--preset", choices=PRESETS, default="gpt2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--compile", choices=["blocks", "model"], default="blocks", help="on a GPU")
+    parser.add_argument("--compile", choices=["blocks", "model"], default="blocks", help="what to compile on a GPU")
     parser.add_argument("--residual", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="in a round; default: 20 on a GPU, 1 on a CPU")
-    parser.add_argument("--only", choices=["headway", "plain"], help="time one of the two alone")
-    parser.add_argument("--profile", action="store_true", help="list the kernels of a step of ours (GPU)")
+    parser.add_argument("--steps", type=int, help="steps per round; default: 20 on a GPU, 1 on a CPU")
+    parser.add_argument("--only", choices=["headway", "plain"], help="time only one of the two")
+    parser.add_argument("--profile", action="store_true", help="list the kernels of a Headway step (GPU)")
     options = parser.parse_args()
 
     from headway.devices import parse_device
@@ -150,11 +149,11 @@ def main() -> None:
         feed_forward="gelu",
     )
     ids = torch.randint(shape["vocabulary"], (shape["batch"], shape["context"] + 1), device=device)
-    makers = {
-        "headway": lambda: our_step(config, device, is_cuda, ids, options),
+    step_makers = {
+        "headway": lambda: headway_step(config, device, is_cuda, ids, options),
         "plain": lambda: plain_step(shape, options.dropout, device, is_cuda, ids),
     }
-    names = [options.only] if options.only else list(makers)
+    names = [options.only] if options.only else list(step_makers)
     steps, memory, seconds = {}, {}, {name: [] for name in names}
     n_steps = options.steps or (20 if is_cuda else 1)
     for name in names:
@@ -162,34 +161,34 @@ def main() -> None:
         if is_cuda:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-        steps[name] = makers[name]()
+            allocated = torch.cuda.memory_allocated()
+        steps[name] = step_makers[name]()
         for _ in range(6 if is_cuda else 2):
             loss = float(steps[name]())
-        memory[name] = (torch.cuda.max_memory_allocated() - before) / 2**30 if is_cuda else None
-        print(f"{name}: loss {loss:.4f} after warming up", flush=True)
+        memory[name] = (torch.cuda.max_memory_allocated() - allocated) / 2**30 if is_cuda else None
+        print(f"{name}: loss {loss:.4f} after warm-up", flush=True)
     for _ in range(options.rounds):
         for name in names:
-            started = time.perf_counter()
+            start = time.perf_counter()
             for _ in range(n_steps):
                 steps[name]()
             if is_cuda:
                 torch.cuda.synchronize()
-            seconds[name].append((time.perf_counter() - started) / n_steps)
-    tokens = shape["batch"] * shape["context"]
+            seconds[name].append((time.perf_counter() - start) / n_steps)
+    n_tokens = shape["batch"] * shape["context"]
     peak, source = device_peak(device, 2 if is_cuda else 4)
-    found: dict[str, Any] = {"device": str(device), "torch": torch.__version__, "peak_flops": peak, "from": source}
+    results: dict[str, Any] = {"device": str(device), "torch": torch.__version__, "peak_flops": peak, "from": source}
     for name in names:
-        speed = tokens / statistics.median(seconds[name])
-        found[name] = {
-            "tokens_per_second": round(speed),
+        tokens_per_second = n_tokens / statistics.median(seconds[name])
+        results[name] = {
+            "tokens_per_second": round(tokens_per_second),
             "ms": round(1e3 * statistics.median(seconds[name]), 2),
-            "mfu": round(speed * flops_per_token(config, shape["context"]) / peak, 4),
+            "mfu": round(tokens_per_second * flops_per_token(config, shape["context"]) / peak, 4),
             "peak_gib": memory[name] and round(memory[name], 1),
         }
     if len(names) == 2:
-        found["ratio"] = round(found["headway"]["tokens_per_second"] / found["plain"]["tokens_per_second"], 3)
-    print(json.dumps(found))
+        results["ratio"] = round(results["headway"]["tokens_per_second"] / results["plain"]["tokens_per_second"], 3)
+    print(json.dumps(results))
     if options.profile and is_cuda:
         profile(steps["headway"])
 

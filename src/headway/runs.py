@@ -1,14 +1,14 @@
-"""A run on disk is its own description: `recipe.toml`, `log.jsonl`, and `checkpoints/step-N/`.
+"""A run on disk describes itself: `recipe.toml`, `log.jsonl`, and `checkpoints/step-N/`.
 
-A checkpoint is a model directory with, beside the weights,
+A checkpoint is a model directory that holds, beside the weights,
 
-    training.json          step, tokens and seconds so far, the best so far: what the loop knows
-    training.safetensors   what the optimiser remembers, the random numbers' state of every rank
-    shards/                in place of model.safetensors, where ranks hold shares of the model (FSDP)
+    training.json          progress: step, tokens and seconds so far, the best step
+    training.safetensors   optimiser state, and random number generator states of every rank
+    shards/                in place of model.safetensors, if the model was sharded over ranks (FSDP)
     checksums.json         SHA-256 of each of these files
 
-It is written aside, flushed and renamed, so a reader finds all of it or none; and read back only if every byte is as it
-was written.
+It is written to a temporary folder, flushed and renamed, so a reader sees all of it or nothing; its checksums are
+verified before it is used.
 """
 
 import json
@@ -30,7 +30,7 @@ class Run:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.folder = self.path / "checkpoints"
+        self.checkpoints = self.path / "checkpoints"
 
     @staticmethod
     def exists(path: str | Path) -> bool:
@@ -43,16 +43,16 @@ class Run:
 
     @staticmethod
     def check_free(path: str | Path) -> Path:
-        """A folder that holds anything already is never written to."""
+        """Refuse a folder that is not empty: a new run never overwrites anything."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = f"; to go on with it: headway train {path} --resume" if Run.exists(path) else ""
-            raise CheckpointError(f"{path} is there already; choose another place with --out{hint}")
+            hint = f"; to resume it: headway train {path} --resume" if Run.exists(path) else ""
+            raise CheckpointError(f"{path} already exists; choose another folder with --out{hint}")
         return path
 
     @classmethod
     def create(cls, path: str | Path, recipe: str) -> "Run":
-        """Begin a run in a new folder."""
+        """Start a run in a new folder; `recipe` is TOML."""
         path = cls.check_free(path)
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / RECIPE_FILE, recipe)
@@ -60,7 +60,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run: two processes that write to it would undo each other's work. Ends with the process."""
+        """Lock the run for this process: two that train it would overwrite each other's work."""
         try:
             with locked(self.path / ".lock", wait=False):
                 yield
@@ -78,78 +78,82 @@ class Run:
             file.write(json.dumps(finite(record)) + "\n")
 
     def read_log(self) -> list[dict[str, Any]]:
-        """Every whole line; a process that was killed may have left half of one."""
-        found: list[dict[str, Any]] = []
+        """Every complete line; a process that was killed may have left half of one."""
+        records: list[dict[str, Any]] = []
         try:
             text = self.log_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
-            return found
+            return records
         for line in text.splitlines():
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
             if isinstance(record, dict):
-                found.append(record)
-        return found
+                records.append(record)
+        return records
 
-    def rewind(self, step: int, recipe: str) -> None:
-        """Drop what was logged after a step, which is about to be done again; the recipe may have new settings."""
-        over = ("end", "interrupted")
-        kept = [r for r in self.read_log() if r.get("step", 0) <= step and r.get("event") not in over]
-        write_text(self.log_file, "".join(json.dumps(record) + "\n" for record in kept))
+    def rewind(self, step: int | None, recipe: str) -> None:
+        """Drop the log after the checkpoint that training resumes from (None: all of it), and store the recipe, whose
+        settings may have changed."""
+        records = [] if step is None else [record for record in self.read_log() if record.get("step", 0) <= step]
+        records = [record for record in records if record.get("event") not in ("end", "interrupted")]
+        write_text(self.log_file, "".join(json.dumps(record) + "\n" for record in records))
         write_text(self.recipe_file, recipe)
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def checkpoint_dir(self, step: int) -> Path:
-        return self.folder / f"step-{step}"
+        return self.checkpoints / f"step-{step}"
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
-        names = [re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*")]
-        return sorted(int(name[1]) for name in names if name)
+        """Steps that have a checkpoint, in ascending order."""
+        matches = [re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*")]
+        return sorted(int(match[1]) for match in matches if match)
 
-    def newest_intact(self, complain: Callable[[str], None] = lambda line: None) -> int:
-        """The step of the last checkpoint that is as it was written. A damaged one is named, set aside, and the one
-        before it is taken."""
+    def newest_intact(self, on_warning: Callable[[str], None] = lambda line: None) -> int:
+        """The step of the last checkpoint whose checksums match. Damaged ones are renamed, with a warning."""
         for step in reversed(self.checkpoint_steps()):
             folder = self.checkpoint_dir(step)
             try:
                 verify(folder)
                 return step
             except CheckpointError as error:
-                aside = _set_aside(folder)
-                complain(f"{error}; set aside as {aside.name}, going back to the one before")
+                renamed = _rename_damaged(folder)
+                on_warning(f"{error}; renamed to {renamed.name}, falling back to the previous checkpoint")
         raise CheckpointError(
-            f"{self.path} has no checkpoint to go on from; begin again: headway train {self.path} --out NEW"
+            f"{self.path} has no intact checkpoint to resume from; start again: headway train {self.path} --out NEW"
         )
 
     def remove_partial(self) -> None:
-        """Put right what writers that were killed have left: half a checkpoint, or an old one not yet replaced."""
-        for path in self.folder.glob(".step-*.old"):
-            for old in path.glob("step-*"):
-                if not (self.folder / old.name).exists():
-                    old.rename(self.folder / old.name)
-            shutil.rmtree(path, ignore_errors=True)
-        for path in self.folder.glob(".step-*.partial"):
-            shutil.rmtree(path, ignore_errors=True)
+        """Clean up after a process that was killed while writing: delete partial checkpoints, and put back an old one
+        that was moved but not yet replaced."""
+        for folder in self.checkpoints.glob(".step-*.old"):
+            for checkpoint in folder.glob("step-*"):
+                if not (self.checkpoints / checkpoint.name).exists():
+                    checkpoint.rename(self.checkpoints / checkpoint.name)
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in self.checkpoints.glob(".step-*.partial"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def has_damaged(self) -> bool:
-        return any(self.folder.glob("step-*.damaged*"))
+        return any(self.checkpoints.glob("step-*.damaged*"))
 
-    def prune(self, keep: int, best: int | None, every: int) -> None:
-        """Leave the best, the last, and as many regular ones, of every so many steps, as make `keep`; 0 keeps all."""
+    def prune(self, keep: int, best_step: int | None, save_every: int) -> None:
+        """Delete old checkpoints. Keeps the best and the last one, and as many of those saved every `save_every` steps
+        as make `keep` with the last; 0 keeps all."""
+        if not keep:
+            return
         steps = self.checkpoint_steps()
-        regular = [step for step in steps[:-1] if every and step % every == 0]
-        kept = {best, *steps[-1:], *(regular[-(keep - 1) :] if keep > 1 else ())}
-        for step in steps if keep else ():
-            if step not in kept:
+        regular = [step for step in steps[:-1] if save_every and step % save_every == 0]
+        steps_to_keep = {best_step, *steps[-1:], *(regular[-(keep - 1) :] if keep > 1 else ())}
+        for step in steps:
+            if step not in steps_to_keep:
                 shutil.rmtree(self.checkpoint_dir(step))
 
 
-def _set_aside(folder: Path) -> Path:
-    n, aside = 1, folder.with_name(f"{folder.name}.damaged")
-    while aside.exists():
-        n, aside = n + 1, folder.with_name(f"{folder.name}.damaged-{n}")
-    return folder.rename(aside)
+def _rename_damaged(folder: Path) -> Path:
+    n, renamed = 1, folder.with_name(f"{folder.name}.damaged")
+    while renamed.exists():
+        n, renamed = n + 1, folder.with_name(f"{folder.name}.damaged-{n}")
+    return folder.rename(renamed)

@@ -1,8 +1,9 @@
-"""What the ranks of test_parallel.py do: train the recipes they are told to, one after the other.
+"""What the ranks of test_distributed.py run: several training jobs in one torchrun start.
 
     torchrun --nproc-per-node=N ranks.py JOBS.json
 
-A job is {"recipe": TOML file, "out": folder, "resume": bool, "die": step at which the last rank kills itself, once}.
+A job is {"recipe": TOML file, "out": folder, "resume": bool, "die_at_step": the last rank kills itself there, once}.
+After a restart by torchrun, finished jobs are skipped.
 """
 
 import json
@@ -13,16 +14,19 @@ from pathlib import Path
 
 from headway.config import load_recipe
 from headway.errors import HeadwayError
-from headway.training import trainer as loop
+from headway.runs import Run
 from headway.training.train import train
+from headway.training.trainer import Trainer
 
 
 def main() -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    is_first_life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    is_restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        if "die" in job and is_first_life and rank == size - 1:
-            _die_at(job["die"])
+        if is_restarted and any(record.get("event") == "end" for record in Run(job["out"]).read_log()):
+            continue
+        if "die_at_step" in job and not is_restarted and rank == size - 1:
+            kill_at_step(job["die_at_step"])
         try:
             train(load_recipe(job["recipe"]), out=job["out"], resume=job.get("resume", False))
         except HeadwayError as error:
@@ -30,15 +34,16 @@ def main() -> None:
             sys.exit(1)
 
 
-def _die_at(step: int) -> None:
-    real = loop.Trainer._descend
+def kill_at_step(step: int) -> None:
+    """Have this process kill itself before it trains step `step` + 1."""
+    original = Trainer.train_step
 
-    def descend(trainer, work):
+    def train_step(trainer, batch):
         if trainer.state.progress.step == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(trainer, work)
+        return original(trainer, batch)
 
-    loop.Trainer._descend = descend
+    Trainer.train_step = train_step
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""Tiny recipes, one for each family and objective."""
+"""Tiny recipes, one for each family and objective, and runs that end early."""
 
 import json
 
+import pytest
+
+import headway
 from headway.config import recipe_from_table
 
 TEXT = "one two three four five six seven eight nine ten. " * 60
+TINY = {"n_layers": 1, "d_model": 32, "n_heads": 2, "context": 48, "dropout": 0.0}
 
 
 def make(folder, **tables):
@@ -21,11 +25,8 @@ def make(folder, **tables):
     return recipe_from_table({key: {**base.get(key, {}), **tables.get(key, {})} for key in {**base, **tables}})
 
 
-TINY = {"n_layers": 1, "d_model": 32, "n_heads": 2, "context": 48, "dropout": 0.0}
-
-
 def for_objective(objective, folder, **train):
-    """Something small that each objective can learn."""
+    """A tiny model and a dataset that it can learn, for each objective; keyword arguments change the train table."""
     words = ["red", "green", "blue", "cat", "dog", "fish"]
     file, data, tokenizer = folder / f"{objective}.txt", {}, {"kind": "word"}
     model = {"name": "bert-mini", **TINY}
@@ -56,10 +57,24 @@ def for_objective(objective, folder, **train):
         paragraphs = []
         for i, (a, b) in enumerate([(a, b) for a in words[:3] for b in words[3:]] * 20):
             answers = [{"text": a, "answer_start": 4}]
-            asked = {"id": str(i), "question": "which colour", "answers": answers}
-            paragraphs.append({"context": f"the {a} {b} {i}", "qas": [asked]})
+            question = {"id": str(i), "question": "which colour", "answers": answers}
+            paragraphs.append({"context": f"the {a} {b} {i}", "qas": [question]})
         file.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
         data, tokenizer = {"format": "squad"}, {"kind": "wordpiece", "vocab_size": 120}
     steps = {"device": "cpu", "steps": 120, "batch_size": 16, "lr": 3e-3, "warmup_steps": 10, **train}
     table = {"model": model, "tokenizer": tokenizer, "data": {"path": str(file), **data}, "train": steps}
     return recipe_from_table({**table, "train": {"objective": objective, **steps}})
+
+
+def train_until_power_cut(recipe, out, step):
+    """Train until a step and end as a power cut would: with the last checkpoint and a log that goes beyond it."""
+
+    class PowerCut(BaseException):
+        pass
+
+    def cut(progress):
+        if progress.step == step:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        headway.train(recipe, out=out, on_step=cut)

@@ -1,7 +1,8 @@
-"""Many ranks are one run: DDP and FSDP2 over gloo give the losses of one process, and each other's checkpoints."""
+"""Several ranks train one run: DDP and FSDP2 over gloo match the losses of one process, and share checkpoints."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,28 +22,35 @@ from tests.training.recipes import for_objective, make
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one worker makes the runs for all of these tests
 
-STEPS = {"steps": 12, "save_every": 4, "log_every": 1, "keep": 0}
+LAST_STEP = 6
+BASE = {"steps": LAST_STEP, "save_every": 2, "log_every": 1, "keep_checkpoints": 0}
+SHORT = {"steps": 3, "save_every": 0, "log_every": 1}
 
 
-def launch(folder, jobs, ranks, *options, check=True):
-    """Run jobs on so many ranks; each is (recipe, out, more)."""
+def launch(folder, jobs, ranks, *options):
+    """Run jobs (recipe, out, more keys) one after the other on so many ranks; returns stderr."""
     table = []
-    for recipe, out, more in jobs:
+    for recipe, out, keys in jobs:
         file = folder / f"{out.name}.toml"
         write_text(file, recipe.to_toml())
-        table.append({"recipe": str(file), "out": str(out), **more})
+        table.append({"recipe": str(file), "out": str(out), **keys})
     (folder / f"jobs-{ranks}.json").write_text(json.dumps(table))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *options]
     command += [str(Path(__file__).with_name("ranks.py")), str(folder / f"jobs-{ranks}.json")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-    )
-    assert not check or done.returncode == 0, done.stderr[-3000:]
-    return done
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stderr
 
 
 def losses(run):
     return {r["step"]: r["loss"] for r in Run(run).read_log() if "loss" in r}
+
+
+def assert_same_losses(run, expected_run):
+    actual, expected = losses(run), losses(expected_run)
+    assert actual.keys() == expected.keys()
+    assert max(abs(actual[step] - expected[step]) for step in expected) < 1e-5
 
 
 def parallel(recipe, kind):
@@ -50,123 +58,108 @@ def parallel(recipe, kind):
 
 
 CASES = {
-    "plain": {},
-    "uneven": {"train": {"batch_size": 7}},
-    "pieces": {"train": {"batch_size": 7, "accumulate": 3}},
-    "average": {"train": {"ema": 0.9}, "eval": {"every": 3}},
-    "one row": {"train": {"batch_size": 1}},
+    "plain": {"train": BASE},
+    "uneven-ema": {"train": {**SHORT, "batch_size": 7, "ema": 0.9}, "eval": {"every_steps": 2}},
+    # one rank has 3 rows for 3 micro-batches, the other 2: it runs a dummy
+    "accumulation": {"train": {**SHORT, "batch_size": 5, "grad_accum_steps": 3}},
+    "one-row": {"train": {**SHORT, "batch_size": 1}},
 }
 OBJECTIVES = ["masked", "pairs", "classify", "tag", "span"]
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    """Everything on two ranks, in one launch; and the same in one process."""
-    folder = tmp_path_factory.mktemp("two")
-    recipes = {}
-    for name, tables in CASES.items():
-        recipes[name.replace(" ", "-")] = make(folder, **{**tables, "train": {**STEPS, **tables.get("train", {})}})
-    for objective in OBJECTIVES:
-        recipes[objective] = for_objective(objective, folder, **{**STEPS, "steps": 6, "batch_size": 7})
+def runs(tmp_path_factory):
+    """Every case in one process, and with DDP and FSDP on two ranks, all in one start of torchrun. In the last job,
+    "restarted", a rank dies after step 3."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipes = {name: make(folder, **tables) for name, tables in CASES.items()}
+    recipes |= {name: for_objective(name, folder, **SHORT, batch_size=7) for name in OBJECTIVES}
     jobs = []
     for name, recipe in recipes.items():
-        headway.train(recipe, out=folder / f"one-{name}")
-        own = folder / f"one-{name}" / "checkpoints" / f"step-{recipe.train.steps}"  # WordPiece has ties of its own
-        recipe = recipe.replace(tokenizer=recipe.tokenizer.replace(path=str(own)))
+        result = headway.train(recipe, out=folder / f"single-{name}")
+        # all runs share a tokenizer: WordPiece training breaks ties at random
+        recipe = recipe.replace(tokenizer=recipe.tokenizer.replace(path=str(result.checkpoint)))
         jobs += [(parallel(recipe, kind), folder / f"{kind}-{name}", {}) for kind in ("ddp", "fsdp")]
-    launch(folder, jobs, 2)
+    jobs.append((parallel(recipes["plain"], "fsdp"), folder / "restarted", {"die_at_step": 3}))
+    (folder / "stderr.txt").write_text(launch(folder, jobs, 2, "--max-restarts=1"))
     return folder
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-@pytest.mark.parametrize("name", [*(name.replace(" ", "-") for name in CASES), *OBJECTIVES])
-def test_two_ranks_give_the_losses_of_one(two, kind, name):
-    one, many = losses(two / f"one-{name}"), losses(two / f"{kind}-{name}")
-    assert one.keys() == many.keys()
-    assert max(abs(one[step] - many[step]) for step in one) < 1e-5
+@pytest.mark.parametrize("name", [*CASES, *OBJECTIVES])
+def test_two_ranks_give_the_losses_of_one(runs, kind, name):
+    assert_same_losses(runs / f"{kind}-{name}", runs / f"single-{name}")
     scores = [
-        [r.get("bits_per_byte", r.get("nats_per_target")) for r in Run(two / run).read_log() if "perplexity" in r]
-        for run in (f"one-{name}", f"{kind}-{name}")
+        [r.get("bits_per_byte", r.get("nats_per_target")) for r in Run(runs / run).read_log() if "perplexity" in r]
+        for run in (f"single-{name}", f"{kind}-{name}")
     ]
     assert scores[1] == pytest.approx(scores[0], abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["plain", "average"])
-def test_shares_are_put_together_into_one_model(two, name, tmp_path):
-    shared, one = headway.load(two / f"fsdp-{name}"), headway.load(two / f"one-{name}")
-    for a, b in zip(shared.parameters(), one.parameters(), strict=True):
+@pytest.mark.parametrize("name", ["plain", "uneven-ema"])
+def test_a_sharded_run_loads_as_one_model(runs, name, tmp_path):
+    sharded, single = headway.load(runs / f"fsdp-{name}"), headway.load(runs / f"single-{name}")
+    for a, b in zip(sharded.parameters(), single.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-    shared.save(tmp_path / "model")
-    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").num_parameters() == one.n_params
+    sharded.save(tmp_path / "model")
+    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").num_parameters() == single.n_params
 
 
-def begun(two, name, tmp_path, kind):
+def copy_unfinished(runs, kind, tmp_path):
     """A copy of a run without its last checkpoint."""
-    shutil.copytree(two / f"{kind}-{name}", tmp_path / "run")
-    shutil.rmtree(Run(tmp_path / "run").checkpoint_dir(12))
+    shutil.copytree(runs / f"{kind}-plain", tmp_path / "run")
+    shutil.rmtree(Run(tmp_path / "run").checkpoint_dir(LAST_STEP))
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("now", ["fsdp", "none"])
-@pytest.mark.parametrize("before", ["fsdp", "ddp"])
-def test_what_two_ranks_wrote_one_process_goes_on_with(two, tmp_path, before, now):
-    run = begun(two, "plain", tmp_path, before)
-    headway.train(load_recipe(run, [f"train.parallel={now}"]), out=run, resume=True)
-    one, again = losses(two / "one-plain"), losses(run)
-    assert max(abs(one[step] - again[step]) for step in one) < 1e-5
+@pytest.mark.parametrize("kind", ["fsdp", "none"])
+@pytest.mark.parametrize("written_by", ["fsdp", "ddp"])
+def test_one_process_resumes_the_checkpoint_of_two_ranks(runs, tmp_path, written_by, kind):
+    run = copy_unfinished(runs, written_by, tmp_path)
+    headway.train(load_recipe(run, [f"train.parallel={kind}"]), out=run, resume=True)
+    assert_same_losses(run, runs / "single-plain")
 
 
-def test_four_ranks_give_the_same_and_go_on_with_what_two_wrote(two, tmp_path):
-    run = begun(two, "plain", tmp_path, "fsdp")
-    recipe = load_recipe(two / "one-plain")
-    jobs = [(parallel(recipe, kind), tmp_path / kind, {}) for kind in ("ddp", "fsdp")]
-    launch(tmp_path, [*jobs, (load_recipe(run), run, {"resume": True})], 4)
-    one = losses(two / "one-plain")
-    for many in (tmp_path / "ddp", tmp_path / "fsdp", run):
-        found = losses(many)
-        assert max(abs(one[step] - found[step]) for step in one) < 1e-5
+def test_four_ranks_resume_the_shards_of_two(runs, tmp_path):
+    run = copy_unfinished(runs, "fsdp", tmp_path)
+    launch(tmp_path, [(load_recipe(run), run, {"resume": True})], 4)
+    assert_same_losses(run, runs / "single-plain")
+    assert [(r["step"], r["ranks"]) for r in Run(run).read_log() if r.get("event") == "resume"] == [(4, 4)]
 
 
-def test_a_damaged_share_is_refused_by_name(two, tmp_path):
-    run = begun(two, "plain", tmp_path, "fsdp")
-    share = sorted((Run(run).checkpoint_dir(8) / "shards").iterdir())[1]
-    data = bytearray(share.read_bytes())
+def test_a_damaged_shard_is_named_and_the_previous_checkpoint_used(runs, tmp_path):
+    run = copy_unfinished(runs, "fsdp", tmp_path)
+    shard = sorted((Run(run).checkpoint_dir(4) / "shards").iterdir())[1]
+    data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 4
-    share.write_bytes(data)
-    said = []
-    headway.train(load_recipe(run), out=run, resume=True, say=said.append)
-    assert any(share.name in line and "the one before" in line for line in said)
-    one, again = losses(two / "one-plain"), losses(run)
-    assert max(abs(one[step] - again[step]) for step in one) < 1e-5
+    shard.write_bytes(data)
+    messages = []
+    headway.train(load_recipe(run), out=run, resume=True, on_message=messages.append)
+    assert any(shard.name in line and "previous checkpoint" in line for line in messages)
+    assert_same_losses(run, runs / "single-plain")
 
 
-def test_a_rank_that_dies_ends_the_job_with_a_message_and_a_checkpoint(tmp_path):
-    recipe = parallel(make(tmp_path, train=STEPS), "ddp")
-    done = launch(tmp_path, [(recipe, tmp_path / "run", {"die": 6})], 2, check=False)
-    assert done.returncode != 0
-    assert "rank 0 lost the others" in done.stderr
-    assert f"the last checkpoint is {tmp_path / 'run'}/checkpoints/step-4; go on with" in done.stderr
-    verify(Run(tmp_path / "run").checkpoint_dir(4))
+def test_when_a_rank_dies_the_others_say_how_to_resume(runs):
+    stderr, run = (runs / "stderr.txt").read_text(), runs / "restarted"
+    assert re.search(r"rank 0: rank 0 lost contact with the other ranks \(.*\): one of them has exited", stderr)
+    assert f"the last checkpoint is {run}/checkpoints/step-2; to resume: headway train {run} --resume" in stderr
+    verify(Run(run).checkpoint_dir(2))
 
 
-def test_torchrun_starts_again_and_the_run_goes_on(tmp_path):
-    recipe = make(tmp_path, train=STEPS)
-    headway.train(recipe, out=tmp_path / "one")
-    launch(tmp_path, [(parallel(recipe, "fsdp"), tmp_path / "run", {"die": 6})], 2, "--max-restarts=1")
-    assert [r["step"] for r in Run(tmp_path / "run").read_log() if r.get("event") == "resume"] == [4]
-    one, again = losses(tmp_path / "one"), losses(tmp_path / "run")
-    assert max(abs(one[step] - again[step]) for step in one) < 1e-5
+def test_torchrun_restarts_and_the_run_resumes(runs):
+    assert [r["step"] for r in Run(runs / "restarted").read_log() if r.get("event") == "resume"] == [2]
+    assert_same_losses(runs / "restarted", runs / "single-plain")
 
 
-def test_ranks_without_a_way_to_share_are_refused(monkeypatch):
+def test_several_ranks_without_train_parallel_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused = pytest.raises(ConfigError, match=r"torchrun started 2 processes, but train\.parallel='none'")
+    refused = pytest.raises(ConfigError, match=r"torchrun started 2 processes, but with train\.parallel='none'")
     with refused, init_distributed("none", torch.device("cpu")):
         pass
 
 
-def test_a_world_of_one_talks_to_itself():
-    world = DistContext()
-    assert world.all_reduce_sum(1.5, 2.0) == [1.5, 2.0]
-    assert world.broadcast("text") == "text"
-    assert world.on_first_rank(lambda: 3) == 3
+def test_collectives_of_a_single_rank():
+    dist = DistContext()
+    assert dist.all_reduce_sum(1.5, 2.0) == [1.5, 2.0]
+    assert dist.broadcast("text") == "text"
+    assert dist.on_first_rank(lambda: 3) == 3

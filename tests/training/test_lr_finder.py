@@ -1,4 +1,4 @@
-"""The sweep of learning rates, and what is suggested of it."""
+"""The learning-rate range test and its suggestion."""
 
 import math
 
@@ -12,10 +12,11 @@ from tests.training.recipes import make
 def test_the_steepest_fall_is_suggested():
     rates = [10 ** (-6 + 6 * i / 99) for i in range(100)]
     losses = [4 - 2 / (1 + math.exp(-4 * (math.log10(rate) + 3))) for rate in rates]  # steepest at 1e-3
-    assert suggest_lr([LRTrial(r, v, v) for r, v in zip(rates, losses, strict=True)]) == pytest.approx(1e-3, rel=0.2)
+    trials = [LRTrial(rate, loss, loss) for rate, loss in zip(rates, losses, strict=True)]
+    assert suggest_lr(trials) == pytest.approx(1e-3, rel=0.2)
 
 
-def test_a_sweep_finds_a_rate_that_learns(tmp_path):
+def test_a_sweep_suggests_a_rate_that_learns_and_repeats_itself(tmp_path):
     sweep = find_lr(make(tmp_path), steps=80)
     assert 1e-4 < sweep.suggestion < 0.3
     rates = [trial.lr for trial in sweep.trials]
@@ -24,12 +25,12 @@ def test_a_sweep_finds_a_rate_that_learns(tmp_path):
     assert find_lr(make(tmp_path), steps=80).suggestion == sweep.suggestion
 
 
-def test_what_shows_nothing_is_refused(tmp_path):
+def test_a_sweep_that_shows_nothing_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"low=1, high=0\.1"):
         find_lr(make(tmp_path), low=1, high=0.1)
     with pytest.raises(ConfigError, match="steps=3 are too few"):
         find_lr(make(tmp_path), steps=3)
     with pytest.raises(HeadwayError, match="never falls"):
         suggest_lr([LRTrial(10.0**i, i, i) for i in range(20)])
-    with pytest.raises(HeadwayError, match="burst after 2 steps"):
+    with pytest.raises(HeadwayError, match="diverged after 2 steps"):
         suggest_lr([LRTrial(1.0, 1, 1), LRTrial(2.0, 1, 1)])

@@ -1,4 +1,4 @@
-"""Where the numbers of a run also go, and what a device can do."""
+"""External loggers, throughput, and what the device can do."""
 
 import sys
 import types
@@ -8,14 +8,13 @@ import torch
 
 import headway
 from headway.errors import ConfigError
-from headway.training import loggers
-from headway.training import throughput as monitor
+from headway.training import loggers, throughput
 from headway.training.throughput import ThroughputMeter, device_peak, free_memory, peak_memory
 from tests.training.recipes import make
 
 
-def test_tensorboard_gets_the_numbers_of_the_log(tmp_path):
-    headway.train(make(tmp_path, train={"steps": 20, "track": ["tensorboard"]}), out=tmp_path / "run")
+def test_tensorboard_gets_the_metrics_of_the_log(tmp_path):
+    headway.train(make(tmp_path, train={"steps": 20, "loggers": ["tensorboard"]}), out=tmp_path / "run")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
@@ -24,42 +23,42 @@ def test_tensorboard_gets_the_numbers_of_the_log(tmp_path):
     assert [event.step for event in events.Scalars("loss")] == [10, 20]
 
 
-def test_wandb_gets_the_same(tmp_path, monkeypatch):
-    seen = []
+def test_wandb_gets_the_metrics_of_the_log(tmp_path, monkeypatch):
+    calls = []
     run = types.SimpleNamespace(
-        log=lambda numbers, step: seen.append((step, numbers)), finish=lambda: seen.append("end")
+        log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("finish")
     )
-    fake = types.ModuleType("wandb")
-    fake.init = lambda **options: seen.append(options["name"]) or run
-    fake.__spec__ = types.SimpleNamespace(name="wandb")
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    headway.train(make(tmp_path, train={"steps": 10, "track": ["wandb"]}), out=tmp_path / "mine")
-    assert seen[0] == "mine"
-    assert seen[-1] == "end"
-    assert seen[1][0] == 10
-    assert "loss" in seen[1][1]
+    wandb = types.ModuleType("wandb")
+    wandb.init = lambda **options: calls.append(options["name"]) or run
+    wandb.__spec__ = types.SimpleNamespace(name="wandb")
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    headway.train(make(tmp_path, train={"steps": 10, "loggers": ["wandb"]}), out=tmp_path / "mine")
+    assert calls[0] == "mine"
+    assert calls[-1] == "finish"
+    assert calls[1][0] == 10
+    assert "loss" in calls[1][1]
 
 
-def test_a_tracker_that_is_not_installed_is_said_before_anything_is_begun(tmp_path, monkeypatch):
+def test_a_logger_that_is_not_installed_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'headway\[tracking\]'"):
-        headway.train(make(tmp_path, train={"track": ["wandb"]}), out=tmp_path / "run")
+        headway.train(make(tmp_path, train={"loggers": ["wandb"]}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_speed_is_of_late(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(monitor.time, "monotonic", lambda: now[0])
-    speed = ThroughputMeter(0)
-    now[0] += 10
-    assert speed.mark(1000) == pytest.approx(100)
+def test_throughput_is_that_of_the_last_steps(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(throughput.time, "monotonic", lambda: clock[0])
+    meter = ThroughputMeter(0)
+    clock[0] += 10
+    assert meter.mark(1000) == pytest.approx(100)
     for _ in range(60):
-        now[0] += 1
-        last = speed.mark(speed.marks[-1][1] + 500)
-    assert last == pytest.approx(500)
+        clock[0] += 1
+        tokens_per_second = meter.mark(meter.marks[-1][1] + 500)
+    assert tokens_per_second == pytest.approx(500)
 
 
-def test_the_cpu_is_measured():
+def test_the_peak_of_the_cpu_is_measured():
     peak, source = device_peak(torch.device("cpu"), 4)
     assert peak > 1e9
     assert source == "measured"

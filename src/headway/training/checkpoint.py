@@ -1,8 +1,8 @@
-"""All that training remembers, to disk and back: nothing is left out, so a resumed run is the run.
+"""Checkpoints: the complete training state, to disk and back, so that a resumed run is bit-identical.
 
-Tensors go by name, `KIND/PARAMETER`: "exp_avg/blocks.0.norm1.weight". Where each rank holds a share of them (FSDP),
-PyTorch's distributed checkpointing writes each share as safetensors and reads them into any other number of ranks; else
-one rank writes them all. Either form is read into either kind of run.
+Tensors go by name, `KIND/PARAMETER`: "exp_avg/blocks.0.norm1.weight". With FSDP, PyTorch's distributed checkpointing
+writes each rank's shards as safetensors and loads them into any number of ranks; otherwise the first rank writes all
+tensors to one file. Either kind of run can resume from either kind of checkpoint.
 """
 
 import json
@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.checkpoint import load as read_shares
-from torch.distributed.checkpoint import save as write_shares
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -31,176 +30,182 @@ from headway.training.distributed import DistContext
 from headway.training.optimizers import Optimizer
 from headway.training.weight_averaging import ExponentialMovingAverage
 
-TENSORS = "training.safetensors"
+PROGRESS_FILE, STATE_FILE = "training.json", "training.safetensors"
 
 
 @dataclass
 class TrainerProgress:
-    """Where training stands: what training.json holds."""
+    """How far training has come; stored in training.json."""
 
     step: int = 0  # steps done
-    n_tokens: int = 0  # targets learned from, over all ranks
+    n_tokens: int = 0  # targets trained on, over all ranks
     seconds: float = 0.0
-    best: float = math.inf  # the smallest merit so far, see evaluation.py
+    best: float = math.inf  # smallest selection_loss so far, see evaluation/validation.py
     best_step: int | None = None
-    evals_since_best: int = 0  # evaluations since then
-    score: dict[str, Any] = field(default_factory=dict)  # at this step, where it was scored
+    evals_since_best: int = 0
+    score: dict[str, Any] = field(default_factory=dict)  # of this step, if it was evaluated
 
     def to_dict(self) -> dict[str, Any]:
-        found = asdict(self)
-        return {**found, "best": found["best"] if math.isfinite(found["best"]) else None}
+        return {**asdict(self), "best": self.best if math.isfinite(self.best) else None}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> "TrainerProgress":
-        known = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
-        return cls(**{**known, "best": math.inf if known.get("best") is None else known["best"]})
+        values = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
+        return cls(**{**values, "best": math.inf if values.get("best") is None else values["best"]})
 
 
 @dataclass
 class TrainState:
-    """The parts of a run that change."""
+    """Everything that changes while a run trains."""
 
     model: Model
     optimizer: Optimizer
     average: ExponentialMovingAverage | None
     progress: TrainerProgress
-    world: DistContext
-    carried: dict[str, Tensor] = field(default_factory=dict)  # what rows of text carry from step to step
+    dist: DistContext
+    carried: dict[str, Tensor] = field(default_factory=dict)  # hidden state carried from batch to batch, by name
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything by name, as it is; shares where ranks hold shares."""
-        found = {**self.optimizer.state(), **self.carried}
-        if self.average is not None or self.world.parallel == "fsdp":
-            found |= {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
+        """All state tensors by name, without copies; DTensors if the model is sharded."""
+        tensors = {**self.optimizer.state(), **self.carried}
+        if self.average is not None or self.dist.parallel == "fsdp":
+            tensors |= self._model_tensors()
         if self.average is not None:
-            found |= {f"average/{name}": tensor for name, tensor in self.average.weights.items()}
-        return found
+            tensors |= {f"average/{name}": tensor for name, tensor in self.average.weights.items()}
+        return tensors
+
+    def _model_tensors(self) -> dict[str, Tensor]:
+        return {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint. All ranks call this together."""
-        chance = self._chance()
-        tensors = self.tensors()
-        if self.world.parallel != "fsdp":
-            self.world.on_first_rank(lambda: self._save_whole(folder, {**tensors, **chance}))
+        """Write a checkpoint. A collective: all ranks call it."""
+        rng_states, tensors = self._rng_states(), self.tensors()
+        metadata = {**self.progress.to_dict(), "ranks": self.dist.size}
+        if self.dist.parallel != "fsdp":
+            averaged = self.average.in_place() if self.average is not None else nullcontext()
+            self.dist.on_first_rank(
+                lambda: write_checkpoint(self.model, folder, metadata, {**tensors, **rng_states}, averaged)
+            )
             return
-        aside = folder.with_name(f".{folder.name}.partial")  # a name that every rank knows
-        with new_directory(folder, overwrite=True, aside=aside) if self.world.is_main else nullcontext():
-            self.world.barrier()  # until the folder is there
-            _write_shares(aside / SHARDS, tensors, self.world)
-            self.world.barrier()  # until all shares are
-            if self.world.is_main:
-                _write_files(self.model, aside, self._facts(), chance, weights=False)
-        self.world.barrier()
-
-    def _save_whole(self, folder: Path, tensors: dict[str, Tensor]) -> None:
-        averaged = self.average.in_place() if self.average is not None else nullcontext()
-        write_checkpoint(self.model, folder, self._facts(), tensors, averaged)
-
-    def _facts(self) -> dict[str, Any]:
-        return {**self.progress.to_dict(), "ranks": self.world.size}
+        partial = folder.with_name(f".{folder.name}.partial")  # a name that every rank knows
+        with new_directory(folder, overwrite=True, partial=partial) if self.dist.is_main else nullcontext():
+            self.dist.barrier()  # the folder exists
+            _write_shards(partial / SHARDS, tensors, self.dist)
+            self.dist.barrier()  # all shards are written
+            if self.dist.is_main:
+                _write_files(self.model, partial, metadata, rng_states, weights=False)
+        self.dist.barrier()
 
     def restore(self, folder: Path) -> None:
-        """Take up where a checkpoint, already verified, stands."""
-        self.progress = TrainerProgress.from_dict(read_json(folder / "training.json"))
-        wanted = self.tensors()
-        model = {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
-        kept = _read(folder / TENSORS)
+        """Load a checkpoint that `Run.newest_intact` has verified. A collective: all ranks call it."""
+        self.progress = TrainerProgress.from_dict(read_json(folder / PROGRESS_FILE))
+        targets = {**self.tensors(), **self._model_tensors()}
+        saved = _read_tensors(folder / STATE_FILE)
         with torch.no_grad():
             if (folder / SHARDS).is_dir():
-                _read_shares(folder / SHARDS, {**wanted, **model}, self.world)
+                _read_shards(folder / SHARDS, targets, self.dist)
             else:
-                found = {f"model/{name}": t for name, t in read_weights(folder, self.model).items()} | kept
-                for name, target in {**wanted, **model}.items():
-                    if name not in found:
+                saved = {f"model/{name}": t for name, t in read_weights(folder, self.model).items()} | saved
+                for name, target in targets.items():
+                    if name not in saved:
                         raise CheckpointError(
-                            f"{folder / TENSORS} lacks {name!r}: was the run begun with other settings?"
+                            f"{folder / STATE_FILE} has no tensor {name!r}: was the run started with other settings?"
                         )
-                    copy_tensor(target, found[name])
-        self._restore_chance(kept)
+                    _copy_tensor(target, saved[name])
+        self._restore_rng_states(saved)
 
-    def _chance(self) -> dict[str, Tensor]:
-        """The state of the random numbers of every rank, {"chance/cpu/0": …}."""
-        found = {"cpu": torch.get_rng_state()}
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the model's weights for good; an EMA of the old ones no longer applies."""
+        for name, parameter in self.model.named_parameters():
+            _copy_tensor(parameter.detach(), weights[name])
+        self.average = None
+
+    def _rng_states(self) -> dict[str, Tensor]:
+        """Random number generator states of every rank: {"rng/cpu/0": …}."""
+        states = {"cpu": torch.get_rng_state()}
         if self.model.device.type == "cuda":
-            found["cuda"] = torch.cuda.get_rng_state(self.model.device)
+            states["cuda"] = torch.cuda.get_rng_state(self.model.device)
         return {
-            f"chance/{kind}/{rank}": state
-            for kind, own in found.items()
-            for rank, state in enumerate(self.world.all_gather(own))
+            f"rng/{device}/{rank}": rank_state
+            for device, state in states.items()
+            for rank, rank_state in enumerate(self.dist.all_gather(state))
         }
 
-    def _restore_chance(self, kept: Mapping[str, Tensor]) -> None:
-        """A rank that was not there before begins anew, from the seed it was started with."""
-        own = kept.get(f"chance/cpu/{self.world.rank}")
-        if own is not None:
-            torch.set_rng_state(own)
-        own = kept.get(f"chance/cuda/{self.world.rank}")
-        if own is not None and self.model.device.type == "cuda":
-            torch.cuda.set_rng_state(own, self.model.device)
+    def _restore_rng_states(self, saved: Mapping[str, Tensor]) -> None:
+        """A rank that the checkpoint does not know keeps the generators it was seeded with."""
+        cpu_state = saved.get(f"rng/cpu/{self.dist.rank}")
+        if cpu_state is not None:
+            torch.set_rng_state(cpu_state)
+        cuda_state = saved.get(f"rng/cuda/{self.dist.rank}")
+        if cuda_state is not None and self.model.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda_state, self.model.device)
 
 
 def write_checkpoint(
     model: Model,
     folder: Path,
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     averaged: AbstractContextManager[None] | None = None,
 ) -> None:
-    """A model directory with what training adds to it, written aside and renamed. While the model is written it is as
-    `averaged` makes it; what training needs is as it is."""
-    with new_directory(folder, overwrite=True) as aside:
-        _write_files(model, aside, facts, tensors, averaged)
+    """Write a model directory plus training state to a temporary folder, then rename it.
+
+    The `averaged` context puts averaged weights in place while the model is written; `tensors` hold the live ones.
+    """
+    with new_directory(folder, overwrite=True) as partial:
+        _write_files(model, partial, metadata, tensors, averaged)
 
 
 def _write_files(
     model: Model,
-    aside: Path,
-    facts: Mapping[str, Any],
+    folder: Path,
+    metadata: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     averaged: AbstractContextManager[None] | None = None,
     *,
     weights: bool = True,
 ) -> None:
     with averaged or nullcontext():
-        write_model(model, aside, weights=weights)
-    (aside / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        write_model(model, folder, weights=weights)
+    (folder / PROGRESS_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
     try:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, aside / TENSORS)
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / STATE_FILE)
     except SafetensorError as error:  # such as a full disk
-        raise CheckpointError(f"{aside / TENSORS} cannot be written: {error}") from None
-    seal(aside)
+        raise CheckpointError(f"{folder / STATE_FILE} cannot be written: {error}") from None
+    seal(folder)
 
 
-def _read(file: Path) -> dict[str, Tensor]:
-    with safe_open(file, framework="pt") as source:
-        return {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    with safe_open(file, framework="pt") as tensors:
+        return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
 
 
-def copy_tensor(target: Tensor, value: Tensor) -> None:
+def _copy_tensor(target: Tensor, value: Tensor) -> None:
     if isinstance(target, DTensor):
         value = value.to(target.device)
         value = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
     target.copy_(value)
 
 
-def _write_shares(folder: Path, tensors: dict[str, Tensor], world: DistContext) -> None:
+def _write_shards(folder: Path, tensors: dict[str, Tensor], dist: DistContext) -> None:
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with _quietly():
-        write_shares(tensors, storage_writer=writer, no_dist=world.size == 1)
+    with _without_warnings():
+        dcp.save(tensors, storage_writer=writer, no_dist=dist.size == 1)
+
+
+def _read_shards(folder: Path, tensors: dict[str, Tensor], dist: DistContext) -> None:
+    reader = HuggingFaceStorageReader(str(folder))
+    saved = reader.read_metadata().state_dict_metadata
+    if missing := [name for name in tensors if name not in saved]:
+        raise CheckpointError(f"{folder} has no tensor {missing[0]!r}: was the run started with other settings?")
+    with _without_warnings():
+        dcp.load(tensors, storage_reader=reader, no_dist=dist.size == 1)
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without the warning that there is one process, where there is one."""
+def _without_warnings() -> Iterator[None]:
+    """Silence the warning of torch.distributed.checkpoint that there is only one process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _read_shares(folder: Path, tensors: dict[str, Tensor], world: DistContext) -> None:
-    reader = HuggingFaceStorageReader(str(folder))
-    known = reader.read_metadata().state_dict_metadata
-    if missing := [name for name in tensors if name not in known]:
-        raise CheckpointError(f"{folder} lacks {missing[0]!r}: were other settings used before?")
-    with _quietly():
-        read_shares(tensors, storage_reader=reader, no_dist=world.size == 1)

@@ -1,13 +1,13 @@
-"""Many processes, one run: what torchrun starts shares the work, applied to a finished model from outside.
+"""Distributed training: DDP and FSDP2, applied to a finished model from outside. torchrun starts the processes.
 
     torchrun --nproc-per-node=4 -m headway train RECIPE --set train.parallel=ddp      every rank holds the whole model
-    torchrun --nproc-per-node=4 -m headway train RECIPE --set train.parallel=fsdp     every rank holds a share of it
+    torchrun --nproc-per-node=4 -m headway train RECIPE --set train.parallel=fsdp     every rank holds a shard of it
 
-A batch is that of the whole world, and each rank takes its rows of it, so the number of ranks changes who computes
-what, not what is computed. Losses are sums divided by the number of targets in the whole batch; both engines average
-gradients over ranks, so the loop multiplies by their number.
+A batch is the batch of all ranks, and each rank takes its rows of it, so the number of ranks changes which process
+computes what, not the result. Losses are sums divided by the number of targets in the whole batch; DDP and FSDP
+average gradients over ranks, so the trainer multiplies the loss by the number of ranks.
 
-Decisions (stop, how long has it been, how many targets) travel over the CPU, so that they never wait for a GPU.
+Control messages (stop requests, elapsed time, target counts) travel over gloo on the CPU and never wait for a GPU.
 """
 
 import gc
@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
@@ -29,102 +29,103 @@ from torch.nn.parallel import DistributedDataParallel
 from headway.errors import ConfigError, HeadwayError
 from headway.nn.block import Block
 
-TIMEOUT = timedelta(minutes=10)  # how long ranks wait for one that does not answer while they compute
-PATIENCE = timedelta(days=7)  # and while the first reads data for all; a rank that dies is noticed at once
+COMPUTE_TIMEOUT = timedelta(minutes=10)  # how long ranks wait for one another in a training step
+CONTROL_TIMEOUT = timedelta(days=7)  # and while the first rank prepares the data; a rank that dies is noticed at once
 
 T = TypeVar("T")
-_joined = itertools.count()
+_init_counter = itertools.count()
 
 
 @dataclass(frozen=True)
 class DistContext:
-    """Which of how many processes this is."""
+    """The rank of this process, the number of ranks, and the collectives between them."""
 
     rank: int = 0
     size: int = 1
-    parallel: str = "none"
-    group: Any = None  # over which decisions travel
+    parallel: str = "none"  # "none", "ddp" or "fsdp"
+    group: Any = None  # the gloo group of control messages
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
     def all_reduce_sum(self, *numbers: float) -> list[float]:
-        """Each number added up over all ranks; exact for counts."""
+        """Sum each number over all ranks, in float64: exact for counts."""
         if self.size == 1:
             return list(numbers)
-        found = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(found, group=self.group)
-        return found.tolist()
+        totals = torch.tensor(numbers, dtype=torch.float64)
+        torch.distributed.all_reduce(totals, group=self.group)
+        return totals.tolist()
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """The CPU tensors of all ranks, which must have one shape, in their order."""
+        """The CPU tensors of all ranks, which must have the same shape, in the order of the ranks."""
         if self.size == 1:
             return [tensor]
-        found = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(found, tensor, group=self.group)
-        return found
+        tensors = [torch.empty_like(tensor) for _ in range(self.size)]
+        torch.distributed.all_gather(tensors, tensor, group=self.group)
+        return tensors
 
     def broadcast(self, text: str | None) -> str:
-        """What the first rank says, told to all."""
+        """Send a text from the first rank to all ranks."""
         if self.size == 1:
             assert text is not None
             return text
         data = torch.tensor(list((text or "").encode()) if self.is_main else [], dtype=torch.uint8)
-        (size,) = self.all_reduce_sum(float(len(data)))
-        data = data if self.is_main else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(data, 0, group=self.group)
+        (n_bytes,) = self.all_reduce_sum(float(len(data)))
+        data = data if self.is_main else torch.empty(int(n_bytes), dtype=torch.uint8)
+        torch.distributed.broadcast(data, 0, group=self.group)
         return bytes(data.tolist()).decode()
 
     def barrier(self) -> None:
         if self.size > 1:
             self.all_reduce_sum(0.0)
 
-    def on_first_rank(self, work: Callable[[], T]) -> T | None:
-        """Have the first rank do something while the others wait; if it fails there, all of them fail."""
+    def on_first_rank(self, function: Callable[[], T]) -> T | None:
+        """Call a function on the first rank while the others wait; if it raises there, every rank raises."""
         result, error = None, None
         if self.is_main:
             try:
-                result = work()
+                result = function()
             except Exception as caught:
                 error = caught
-        (failed,) = self.all_reduce_sum(float(error is not None))
+        (has_failed,) = self.all_reduce_sum(float(error is not None))
         if error is not None:
             raise error
-        if failed:
+        if has_failed:
             raise HeadwayError("the first rank failed; its message says why")
         return result
 
 
 @contextmanager
 def init_distributed(parallel: str, device: torch.device) -> Iterator[DistContext]:
-    """Join the processes that torchrun started, and leave them again. Without torchrun there is one."""
+    """Join torchrun's process group, and leave it after the block. Without torchrun there is one rank."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size > 1 and parallel == "none":
         raise ConfigError(
-            f"torchrun started {size} processes, but train.parallel='none' would train the same in each: "
-            f"--set train.parallel=ddp, or fsdp where one device cannot hold the model"
+            f"torchrun started {size} processes, but with train.parallel='none' each would train the same model: "
+            f"--set train.parallel=ddp, or fsdp if one device cannot hold the model"
         )
     if parallel == "none" or (size == 1 and parallel == "ddp"):
         yield DistContext(parallel=parallel)
         return
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if size == 1:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
     else:
-        store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
-        # Ranks must not meet addresses of those that died before torchrun started them again, nor of an earlier run.
-        store = dist.PrefixStore(f"attempt-{restart_count()}-{next(_joined)}", store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        store, rank, size = next(torch.distributed.rendezvous("env://", timeout=COMPUTE_TIMEOUT))
+        # A prefix per restart and per call: ranks must not read addresses of processes that died or of an earlier run.
+        store = torch.distributed.PrefixStore(f"attempt-{restart_count()}-{next(_init_counter)}", store)
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=COMPUTE_TIMEOUT)
     try:
-        yield DistContext(dist.get_rank(), size, parallel, dist.new_group(backend="gloo", timeout=PATIENCE))
+        group = torch.distributed.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
+        yield DistContext(torch.distributed.get_rank(), size, parallel, group)
     finally:
-        gc.collect()  # engines that still hold the group would wait for it for ever when Python ends
-        dist.destroy_process_group()
+        gc.collect()  # a DDP or FSDP module that still holds the group would block for ever when Python exits
+        torch.distributed.destroy_process_group()
 
 
 def local_device(device: torch.device) -> torch.device:
-    """On a machine of several GPUs each process takes one."""
+    """On a machine with several GPUs each process takes the one of its LOCAL_RANK."""
     if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
@@ -132,58 +133,57 @@ def local_device(device: torch.device) -> torch.device:
 
 
 def rank() -> int:
-    """Which of the processes that torchrun started this is; 0 without torchrun."""
+    """The rank that torchrun gave this process; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 
 def restart_count() -> int:
-    """How often torchrun has started this process again after a rank died."""
+    """How often torchrun has restarted this process after a rank died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def shard(learner: nn.Module, world: DistContext) -> None:
-    """Leave each rank its share of every parameter (FSDP2): block by block, then what is left. Before the optimiser.
+def shard(module: nn.Module, dist: DistContext) -> None:
+    """Shard every parameter over the ranks (FSDP2): block by block, then the rest. Call before making the optimiser.
 
-    Blocks that look at a source stay with the rest: their keys and values are made before their turn comes.
+    Blocks with cross-attention stay with the rest: their source keys and values are computed before their forward.
     """
-    if world.parallel == "fsdp":
-        for module in learner.modules():
-            if isinstance(module, Block) and not hasattr(module, "cross_attention"):
-                fully_shard(module)
-        fully_shard(learner)
+    if dist.parallel == "fsdp":
+        for submodule in module.modules():
+            if isinstance(submodule, Block) and not hasattr(submodule, "cross_attention"):
+                fully_shard(submodule)
+        fully_shard(module)
 
 
 def is_sharded(module: nn.Module) -> bool:
     return isinstance(module, FSDPModule)
 
 
-def reshard(learner: nn.Module) -> None:
-    """Let go of weights that a pass without a way back has gathered from all ranks and kept (FSDP2 does so for the
-    outermost module): they would hide any change to the shares."""
-    if isinstance(learner, FSDPModule):
-        learner.reshard()
+def reshard(module: nn.Module) -> None:
+    """Free the unsharded weights that a forward without a backward has gathered. FSDP2 keeps those of the outermost
+    module, and they would hide later changes to the shards."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
 
 
-def replicate(learner: nn.Module, world: DistContext, device: torch.device) -> nn.Module:
-    """What to call in place of the learner, so that gradients are averaged over ranks (DDP)."""
-    if world.parallel != "ddp" or world.size == 1:
-        return learner
-    ids = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(learner, device_ids=ids, gradient_as_bucket_view=True)
+def replicate(module: nn.Module, dist: DistContext, device: torch.device) -> nn.Module:
+    """The module wrapped in DDP, which averages gradients over ranks; the module itself if there is one rank."""
+    if dist.parallel != "ddp" or dist.size == 1:
+        return module
+    device_ids = [device.index] if device.type == "cuda" else None
+    return DistributedDataParallel(module, device_ids=device_ids, gradient_as_bucket_view=True)
 
 
 @contextmanager
 def sync_gradients_on_last(module: nn.Module, is_last: bool) -> Iterator[None]:
-    """Around the pieces of one step: gradients travel between ranks with the last piece alone."""
+    """Around each micro-batch of a step: ranks exchange gradients with the last one only."""
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(is_last)
         yield
         return
-    quiet = module.no_sync() if isinstance(module, DistributedDataParallel) and not is_last else nullcontext()
-    with quiet:
+    with module.no_sync() if isinstance(module, DistributedDataParallel) and not is_last else nullcontext():
         yield
 
 
 def full_tensor(tensor: Any) -> Any:
-    """A tensor as one piece, wherever its shares are. All ranks must ask."""
+    """Gather a sharded tensor. A collective: all ranks must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,4 +1,4 @@
-"""Where and with what a run was made: what is needed to repeat it, beside its recipe."""
+"""Run metadata: what you need, beside the recipe, to repeat a run. It is the first line of log.jsonl."""
 
 import platform
 import subprocess
@@ -7,9 +7,34 @@ from typing import Any
 import torch
 
 from headway import __version__
+from headway.devices import product_precision
+from headway.models import Model
+from headway.training.distributed import DistContext
+from headway.training.progress import ProgressMeter
+from headway.training.task import Task
+
+
+def run_metadata(
+    task: Task, model: Model, dist: DistContext, device: torch.device, meter: ProgressMeter
+) -> dict[str, Any]:
+    return {
+        **environment(device),
+        "dtype": product_precision(device, task.recipe.train.dtype),
+        "ranks": dist.size,
+        "seed": task.recipe.train.seed,
+        "objective": task.objective,
+        "n_params": model.n_params,
+        "flops_per_token": meter.flops_per_token,
+        "corpus_tokens": task.n_train_tokens,
+        "data": task.fingerprints,
+        "bytes_per_token": task.bytes_per_target,
+        "peak_flops": meter.peak_flops,
+        "peak_flops_from": meter.peak_source,
+    }
 
 
 def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, machine and device."""
     return {
         "headway": __version__,
         "torch": torch.__version__,
@@ -22,12 +47,12 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def git_revision() -> str | None:
-    """Of the folder one stands in, with a + where files differ from it; None outside of any repository."""
+    """Commit of the working directory, with a + if tracked files have changed; None outside a repository."""
     try:
-        revision, changed = (
+        revision, changes = (
             subprocess.run(["git", *command.split()], capture_output=True, text=True, timeout=5, check=True).stdout
             for command in ("rev-parse HEAD", "status --porcelain --untracked-files=no")
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return revision.strip() + ("+" if changed.strip() else "")
+    return revision.strip() + ("+" if changes.strip() else "")

@@ -1,4 +1,4 @@
-"""Loggers: where training metrics go beside log.jsonl (TensorBoard, Weights & Biases)."""
+"""Loggers: log.jsonl always; TensorBoard and Weights & Biases if the recipe asks for them (train.loggers)."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headway.errors import ConfigError
+from headway.runs import Run
 
 
 class Logger(Protocol):
-    """Where the numbers of a step also go."""
+    """Receives the metrics of a step."""
 
     def __init__(self, run: Path, recipe: Mapping[str, Any]) -> None: ...
 
-    def log(self, step: int, numbers: Mapping[str, Any]) -> None: ...
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -24,8 +25,8 @@ class TensorBoardLogger:
 
         self.writer = SummaryWriter(str(run / "tensorboard"))
 
-    def log(self, step: int, numbers: Mapping[str, Any]) -> None:
-        for name, value in numbers.items():
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
             if isinstance(value, int | float):
                 self.writer.add_scalar(name, value, step)
 
@@ -39,8 +40,8 @@ class WandbLogger:
 
         self.run = wandb.init(project="headway", name=run.name, dir=str(run), config=dict(recipe), resume="allow")
 
-    def log(self, step: int, numbers: Mapping[str, Any]) -> None:
-        self.run.log(dict(numbers), step=step)
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.run.log(dict(metrics), step=step)
 
     def close(self) -> None:
         self.run.finish()
@@ -50,7 +51,34 @@ LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoardLogger, "wandb": W
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Refuse, before anything is begun, what is not installed."""
+    """Refuse loggers that are not installed, before training starts."""
     for name in names:
         if find_spec(name) is None:
             raise ConfigError(f"train.loggers={[name]} needs the package {name}: pip install 'headway[tracking]'")
+
+
+class RunLog:
+    """Writes events to log.jsonl, and metrics to log.jsonl and the external loggers. Only the first rank writes."""
+
+    def __init__(self, run: Run, is_main: bool):
+        self.run, self.is_main = run, is_main
+        self.loggers: list[Logger] = []
+
+    def connect(self, names: Sequence[str], recipe: Mapping[str, Any]) -> None:
+        """Open the external loggers."""
+        if self.is_main:
+            self.loggers = [LOGGERS[name](self.run.path, recipe) for name in names]
+
+    def event(self, name: str, **details: Any) -> None:
+        if self.is_main:
+            self.run.log(event=name, **details)
+
+    def metrics(self, step: int, **metrics: Any) -> None:
+        if self.is_main:
+            self.run.log(step=step, **metrics)
+            for logger in self.loggers:
+                logger.log(step, metrics)
+
+    def close(self) -> None:
+        for logger in self.loggers:
+            logger.close()

@@ -1,8 +1,8 @@
-"""What is learned, as functions: `objective(model, batch) → (nats, right)`.
+"""Training objectives as functions: `objective(model, batch) → (nats, n_correct)`.
 
-`nats` is the loss summed over the batch's targets (`batch.n_targets` of them; the loop divides), `right` how many of
-them the model would have chosen, where that costs nothing to know. A new objective is one function here, and a
-collection of examples in setup.py.
+`nats` is the loss summed over the batch's targets (there are `batch.n_targets`; the trainer divides), `n_correct` the
+number of targets that got the highest score, or None if it would cost extra to know. A new objective is one function
+here and a dataset in task.py.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headway.data.datasets.labeled import LabelBatch, SpanBatch, TagBatch
 from headway.data.datasets.mlm import MLMBatch
 from headway.data.datasets.seq2seq import Seq2SeqBatch
-from headway.data.loader import IGNORE, CausalBatch
+from headway.data.loader import IGNORE_INDEX, CausalBatch
 from headway.evaluation.validation import LossOutput
 from headway.models import GPT, NPLM, RNN, MaskedLM
 from headway.models.base import EncoderDecoder, mask_padding
@@ -23,75 +23,76 @@ from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.nn.cross_entropy import token_nll
 from headway.nn.recurrent import RecurrentState
 
-PIECE = 1024  # tokens of a long text that is scored
+EVAL_CHUNK_TOKENS = 1024  # recurrent models score long texts in chunks of this size
 
 
 def causal(
-    model: GPT | NPLM | RNN, batch: CausalBatch, smoothing: float = 0.0, restraint: tuple[float, float] = (0.0, 0.0)
+    model: GPT | NPLM | RNN,
+    batch: CausalBatch,
+    smoothing: float = 0.0,
+    ar_alpha: float = 0.0,
+    tar_beta: float = 0.0,
 ) -> LossOutput:
-    """The next token, everywhere."""
+    """Predict the next token at every position."""
     if isinstance(model, RNN) and not model.training:
         return _causal_in_chunks(model, batch), None
-    packed = () if batch.documents is None else (batch.documents,)
-    hidden = model.hidden_states(batch.inputs, batch.lengths, *packed)
-    return token_nll(hidden, model.output, batch.targets, smoothing=smoothing) + activation_penalty(
-        hidden, restraint
-    ), None
+    documents = () if batch.documents is None else (batch.documents,)
+    hidden = model.hidden_states(batch.inputs, batch.lengths, *documents)
+    nats = token_nll(hidden, model.output, batch.targets, smoothing=smoothing)
+    return nats + activation_penalty(hidden, ar_alpha, tar_beta), None
 
 
-def activation_penalty(hidden: Tensor, restraint: tuple[float, float]) -> Tensor | float:
-    """α Σ h² + β Σ (h_t − h_{t−1})² over all tokens, the mean over units: vectors stay small and change slowly
-    (Merity et al. 2017, who take the change before dropout; here both are of what is left after it)."""
-    ar_alpha, tar_beta = restraint
-    h, n = hidden.float(), hidden.shape[0] * hidden.shape[1]
-    paid: Tensor | float = ar_alpha * h.square().mean() if ar_alpha else 0.0
+def activation_penalty(hidden: Tensor, ar_alpha: float, tar_beta: float) -> Tensor | float:
+    """AR and TAR (Merity et al. 2017): α Σ h² + β Σ (h_t − h_{t−1})² over all tokens, averaged over units.
+
+    The paper computes TAR on the outputs before dropout; here both use the outputs after it.
+    """
+    h, n_tokens = hidden.float(), hidden.shape[0] * hidden.shape[1]
+    penalty: Tensor | float = ar_alpha * h.square().mean() if ar_alpha else 0.0
     if tar_beta and hidden.shape[1] > 1:
-        paid = paid + tar_beta * (h[:, 1:] - h[:, :-1]).square().mean()
-    return n * paid
+        penalty = penalty + tar_beta * (h[:, 1:] - h[:, :-1]).square().mean()
+    return n_tokens * penalty
 
 
 def _causal_in_chunks(model: RNN, batch: CausalBatch) -> Tensor:
-    """A text of any length, a piece at a time, which is the same and takes less memory."""
-    state, nats = model.begin(len(batch)), torch.zeros((), device=model.device)
-    for at in range(0, batch.inputs.shape[1], PIECE):
-        ids, targets = (x[:, at : at + PIECE] for x in (batch.inputs, batch.targets))
-        hidden, state = model.run(mask_padding(ids, _rest(batch.lengths, at, ids.shape[1]))[0], state)
+    """The loss of a text of any length, chunk by chunk with the state carried over: same result, bounded memory."""
+    state, nats = model.initial_state(len(batch)), torch.zeros((), device=model.device)
+    for start in range(0, batch.inputs.shape[1], EVAL_CHUNK_TOKENS):
+        ids, targets = (x[:, start : start + EVAL_CHUNK_TOKENS] for x in (batch.inputs, batch.targets))
+        lengths = None if batch.lengths is None else (batch.lengths - start).clamp(0, ids.shape[1])
+        hidden, state = model.run(mask_padding(ids, lengths)[0], state)
         nats = nats + token_nll(hidden, model.output, targets)
     return nats
-
-
-def _rest(lengths: Tensor | None, at: int, n: int) -> Tensor | None:
-    return None if lengths is None else (lengths - at).clamp(0, n)
 
 
 def causal_with_carried_state(
     model: RNN,
     batch: CausalBatch,
-    memory: list[RecurrentState],
+    state: list[RecurrentState],
     smoothing: float = 0.0,
-    restraint: tuple[float, float] = (0.0, 0.0),
+    ar_alpha: float = 0.0,
+    tar_beta: float = 0.0,
 ) -> LossOutput:
-    """The same for rows that go on where those of the batch before ended. What they carry is in `memory`, and what
-    they end with is put there: learning goes back through this window alone."""
+    """Stateful truncated BPTT: rows continue from the hidden state of the previous batch, and gradients stop at the
+    start of this one. `state` is updated in place; rows where `batch.carry` is 0 start from zeros."""
     assert batch.carry is not None
     keep = batch.carry[:, None]
-    hidden, after = model.run(batch.inputs, [tuple(t * keep for t in layer) for layer in memory])
-    for old, new in zip(memory, after, strict=True):
-        for a, b in zip(old, new, strict=True):
-            a.copy_(b.detach())
-    return token_nll(hidden, model.output, batch.targets, smoothing=smoothing) + activation_penalty(
-        hidden, restraint
-    ), None
+    hidden, new_state = model.run(batch.inputs, [tuple(t * keep for t in layer) for layer in state])
+    for layer, new_layer in zip(state, new_state, strict=True):
+        for tensor, new_tensor in zip(layer, new_layer, strict=True):
+            tensor.copy_(new_tensor.detach())
+    nats = token_nll(hidden, model.output, batch.targets, smoothing=smoothing)
+    return nats + activation_penalty(hidden, ar_alpha, tar_beta), None
 
 
 def masked(model: MaskedLM, batch: MLMBatch, smoothing: float = 0.0) -> LossOutput:
-    """The tokens that were hidden (Devlin et al. 2019, §3.1)."""
+    """Predict the masked tokens (Devlin et al. 2019, §3.1)."""
     hidden = model.hidden_states(batch.ids, batch.mask)
     return token_nll(hidden, (model.table, model.bias), batch.targets, smoothing=smoothing), None
 
 
 def pairs(model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0) -> LossOutput:
-    """The target's next token, given the source and the target so far."""
+    """Predict each target token from the source and the previous target tokens (teacher forcing)."""
     hidden = model.hidden_states(batch.inputs, source=batch.source, source_mask=batch.source_mask)
     return token_nll(hidden, model.output, batch.targets, smoothing=smoothing), None
 
@@ -99,35 +100,35 @@ def pairs(model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0) ->
 def rdrop_pairs(
     model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0, rdrop_alpha: float = 0.0
 ) -> LossOutput:
-    """The same seen twice, with different dropout, and half of `rdrop_alpha` times how far the two answers are apart:
-    KL(p ‖ q) and KL(q ‖ p), their mean (R-Drop; Liang et al. 2021, eq. 4)."""
+    """R-Drop (Liang et al. 2021, eq. 4): two forward passes p and q with different dropout; their mean loss plus
+    α/2 · (KL(p ‖ q) + KL(q ‖ p)) / 2."""
     inputs, source, mask = (torch.cat((x, x)) for x in (batch.inputs, batch.source, batch.source_mask))
     hidden = model.hidden_states(inputs, source=source, source_mask=mask)
-    log_p = F.linear(hidden, *model.output).float().log_softmax(dim=-1)  # (2B, T, V)
-    is_target = batch.targets != IGNORE
-    wanted = batch.targets.masked_fill(~is_target, 0)
-    one, other = log_p.chunk(2)
-    right = (one + other).gather(-1, wanted[..., None]).squeeze(-1) / 2
-    nats = -(1 - smoothing) * right - smoothing * (one + other).mean(dim=-1) / 2
-    apart = ((one.exp() - other.exp()) * (one - other)).sum(dim=-1) / 2
-    return ((nats + rdrop_alpha / 2 * apart) * is_target).sum(), None
+    log_p, log_q = F.linear(hidden, *model.output).float().log_softmax(dim=-1).chunk(2)  # (B, T, V) each
+    is_target = batch.targets != IGNORE_INDEX
+    targets = batch.targets.masked_fill(~is_target, 0)
+    target_log_prob = (log_p + log_q).gather(-1, targets[..., None]).squeeze(-1) / 2
+    nats = -(1 - smoothing) * target_log_prob - smoothing * (log_p + log_q).mean(dim=-1) / 2
+    kl = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
+    return ((nats + rdrop_alpha / 2 * kl) * is_target).sum(), None
 
 
 def classify(model: Classifier, batch: LabelBatch, smoothing: float = 0.0) -> LossOutput:
-    """The label of a text."""
+    """Predict the label of each text."""
     return _label_nll(model(batch.ids, batch.mask), batch.labels, smoothing)
 
 
 def tag(model: Tagger, batch: TagBatch, smoothing: float = 0.0) -> LossOutput:
-    """The tag of every word."""
+    """Predict the tag of each word."""
     return _label_nll(model(batch.ids, batch.mask).flatten(0, 1), batch.tags.flatten(), smoothing)
 
 
 def span(model: SpanReader, batch: SpanBatch, smoothing: float = 0.0) -> LossOutput:
-    """The first and the last token of the answer: two choices among the tokens of the row."""
+    """Predict the first and the last token of the answer: two choices among the tokens of the row. Label smoothing
+    does not apply to positions."""
     scores = model(batch.ids, batch.mask, batch.segments).masked_fill(~batch.mask[:, None], -torch.inf)  # (B, 2, T)
-    nats, right = _label_nll(scores.flatten(0, 1), torch.stack((batch.starts, batch.ends), dim=1).flatten(), 0.0)
-    return nats, right
+    targets = torch.stack((batch.starts, batch.ends), dim=1)  # (B, 2)
+    return _label_nll(scores.flatten(0, 1), targets.flatten(), 0.0)
 
 
 OBJECTIVES: dict[str, Callable[..., LossOutput]] = {
@@ -142,12 +143,18 @@ OBJECTIVES: dict[str, Callable[..., LossOutput]] = {
 
 def _label_nll(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """logits (N, C), targets (N,)"""
-    nats = F.cross_entropy(logits.float(), targets, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
+    nats = F.cross_entropy(
+        logits.float(), targets, ignore_index=IGNORE_INDEX, label_smoothing=smoothing, reduction="sum"
+    )
     return nats, (logits.argmax(dim=-1) == targets).sum()
 
 
 class LossModule(nn.Module):
-    """A model and what it learns, as one module: DDP and FSDP then wrap one `forward`. Scored without smoothing."""
+    """A model and its objective as one module, so that DDP and FSDP wrap one `forward`.
+
+    Label smoothing, R-Drop and the activation penalties apply in training mode only: evaluation reports the plain
+    negative log-likelihood.
+    """
 
     def __init__(
         self,
@@ -155,24 +162,29 @@ class LossModule(nn.Module):
         objective: str,
         smoothing: float = 0.0,
         rdrop_alpha: float = 0.0,
-        restraint: tuple[float, float] = (0.0, 0.0),
+        ar_alpha: float = 0.0,
+        tar_beta: float = 0.0,
     ):
         super().__init__()
         self.model = model
         self.objective, self.smoothing, self.rdrop_alpha = OBJECTIVES[objective], smoothing, rdrop_alpha
-        self.restraint = restraint
-        self.memory: list[RecurrentState] | None = None  # what rows carry from batch to batch, if they do
+        self.ar_alpha, self.tar_beta = ar_alpha, tar_beta
+        self.carried_state: list[RecurrentState] | None = None  # hidden state carried from batch to batch, if any
 
-    def remember(self, n_rows: int) -> dict[str, Tensor]:
-        """Let rows carry on from batch to batch; the tensors that hold it, by name."""
-        self.memory = cast(RNN, self.model).begin(n_rows)
-        return {f"carried/{i}/{j}": t for i, layer in enumerate(self.memory) for j, t in enumerate(layer)}
+    def carry_state(self, n_rows: int) -> dict[str, Tensor]:
+        """Carry the hidden state of `n_rows` rows from batch to batch. Returns its tensors by name, to checkpoint."""
+        self.carried_state = cast(RNN, self.model).initial_state(n_rows)
+        return {f"carried/{i}/{j}": t for i, layer in enumerate(self.carried_state) for j, t in enumerate(layer)}
 
     def forward(self, batch: Any) -> LossOutput:
-        if self.training and self.memory is not None:
-            return causal_with_carried_state(cast(RNN, self.model), batch, self.memory, self.smoothing, self.restraint)
-        if self.training and any(self.restraint):
-            return causal(cast(RNN, self.model), batch, self.smoothing, self.restraint)
-        if self.training and self.rdrop_alpha:
+        if not self.training:
+            return self.objective(self.model, batch)
+        penalties = (self.ar_alpha, self.tar_beta)
+        if self.carried_state is not None:
+            model = cast(RNN, self.model)
+            return causal_with_carried_state(model, batch, self.carried_state, self.smoothing, *penalties)
+        if any(penalties):
+            return causal(cast(RNN, self.model), batch, self.smoothing, *penalties)
+        if self.rdrop_alpha:
             return rdrop_pairs(cast(EncoderDecoder, self.model), batch, self.smoothing, self.rdrop_alpha)
-        return self.objective(self.model, batch, self.smoothing if self.training else 0.0)
+        return self.objective(self.model, batch, self.smoothing)

@@ -1,7 +1,7 @@
-"""Is a resumed run the run? Train once undisturbed, once killed (SIGKILL) at random steps and resumed; compare.
+"""Check that resuming is exact: train once undisturbed and once killed (SIGKILL) at random steps, then compare.
 
-Both are processes of their own, as a user would start them. Equal means every byte: weights, what the optimiser
-remembers, the random numbers' state, and every number of the log but those that are timings.
+Both runs are separate processes, started as a user would start them. Exact means every bit: weights, optimiser state,
+random number generator states, and every number of the log except timings.
 """
 
 import json
@@ -11,30 +11,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from safetensors.torch import load_file
 
 from headway.config import Recipe, TokenizerConfig
 from headway.errors import HeadwayError
 from headway.files import CHECKSUMS, write_text
 from headway.runs import Run
+from headway.training.checkpoint import PROGRESS_FILE
+from headway.training.progress import OnMessage
 
-TIMINGS = {"seconds", "tokens_per_second", "mfu", "memory"}  # of a line of the log: what differs from run to run
-PATIENCE = 600.0  # seconds without a new line of the log after which a run is given up
+TIMING_KEYS = {"seconds", "tokens_per_second", "mfu", "memory"}  # log fields that differ from run to run
+STALL_SECONDS = 600.0  # without a new line in the log, after which a run counts as stalled
+LOG_TAIL_BYTES = 4096
 
 
 @dataclass
 class ResumeReport:
-    """What was found."""
-
     steps: int
     ranks: int
-    kills: list[int] = field(default_factory=list)  # the last step each life that was killed had logged
+    kills: list[int] = field(default_factory=list)  # the last step logged before each kill
     resumed_from: list[int] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
 
@@ -54,93 +55,83 @@ def check_resume(
     kills: int = 3,
     ranks: int = 1,
     seed: int | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    on_message: OnMessage = lambda line: None,
 ) -> ResumeReport:
-    """Train in `folder`/undisturbed and `folder`/killed, and compare."""
+    """Train in `folder`/undisturbed and in `folder`/killed, which is killed at `kills` random steps, and compare."""
     train = recipe.train.replace(
         steps=steps, max_seconds=None, log_every=1, save_every=max(1, steps // 7), keep_checkpoints=0
     )
     if ranks > 1 and train.parallel == "none":
         train = train.replace(parallel="ddp")
-    file = Run(folder).recipe_file
-    write_text(file, recipe.replace(train=train).to_toml())
+    recipe_file = Run(folder).recipe_file
+    write_text(recipe_file, recipe.replace(train=train).to_toml())
     report = ResumeReport(steps, ranks)
     undisturbed, killed = Run(folder / "undisturbed"), Run(folder / "killed")
-    say(f"undisturbed: {steps} steps" + (f" on {ranks} ranks ({train.parallel})" if ranks > 1 else ""))
-    _live(file, undisturbed, ranks, None, folder)
-    made = _last_step(undisturbed)  # early stopping may have ended it before
-    if recipe.tokenizer.path is None:  # one for both: making another would prove nothing, and WordPiece's ties differ
-        same = TokenizerConfig(
-            path=str(undisturbed.checkpoint_dir(made).absolute()), bpe_dropout=recipe.tokenizer.bpe_dropout
+    on_message(f"undisturbed: {steps} steps" + (f" on {ranks} ranks ({train.parallel})" if ranks > 1 else ""))
+    _run_process(recipe_file, undisturbed, ranks, None, folder)
+    last_step = _last_logged_step(undisturbed)  # fewer than `steps` after early stopping
+    if recipe.tokenizer.path is None:  # both runs share a tokenizer: WordPiece training breaks ties at random
+        tokenizer = TokenizerConfig(
+            path=str(undisturbed.checkpoint_dir(last_step).absolute()), bpe_dropout=recipe.tokenizer.bpe_dropout
         )
-        write_text(file, recipe.replace(train=train, tokenizer=same).to_toml())
-    targets = sorted(random.Random(seed).sample(range(1, made), min(kills, max(made - 1, 0))))
-    for target in targets:
-        if _live(file, killed, ranks, target, folder):
-            report.kills.append(_last_step(killed))
-            say(f"killed after step {report.kills[-1]}")
+        write_text(recipe_file, recipe.replace(train=train, tokenizer=tokenizer).to_toml())
+    kill_steps = sorted(random.Random(seed).sample(range(1, last_step), min(kills, max(last_step - 1, 0))))
+    for kill_step in kill_steps:
+        if _run_process(recipe_file, killed, ranks, kill_step, folder):
+            report.kills.append(_last_logged_step(killed))
+            on_message(f"killed after step {report.kills[-1]}")
         else:
-            say(f"had ended before it could be killed after step {target}")
-    _live(file, killed, ranks, None, folder)
-    report.resumed_from = [r["step"] for r in killed.read_log() if r.get("event") == "resume"]
+            on_message(f"the run ended before it could be killed after step {kill_step}")
+    _run_process(recipe_file, killed, ranks, None, folder)
+    report.resumed_from = [record["step"] for record in killed.read_log() if record.get("event") == "resume"]
     report.differences = differences(undisturbed, killed)
     if not report.kills:
-        report.differences.append("nothing was shown: no process was killed before it ended; try more --steps")
+        report.differences.append("nothing was tested: every process ended before it could be killed; try more --steps")
     return report
 
 
-def _live(recipe: Path, run: Run, ranks: int, until: int | None, folder: Path) -> bool:
-    """Start or resume a run; kill it as soon as it has logged a step from `until` on. Returns whether it was killed."""
-    command = [sys.executable, "-m", "headway", "train", str(recipe), "--out", str(run.path), "--resume"]
-    if ranks > 1:
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", "headway"]
-        command[1:3] = launch
-    with open(folder / "output.txt", "w", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-    seen, changed = -1, time.monotonic()
+def _run_process(recipe_file: Path, run: Run, ranks: int, kill_step: int | None, folder: Path) -> bool:
+    """Start or resume a run; kill it as soon as it has logged `kill_step`. Returns whether it was killed."""
+    launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command = ["-m", "headway", "train", str(recipe_file), "--out", str(run.path), "--resume"]
+    output_file = folder / "output.txt"
+    with open(output_file, "w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [sys.executable, *launcher, *command], stdout=output, stderr=output, start_new_session=True
+        )
+    log_size, changed_at = -1, time.monotonic()
     try:
         while process.poll() is None:
-            if until is not None and _last_step(run) >= until:
+            if kill_step is not None and _last_logged_step(run) >= kill_step:
                 _kill(process)
                 return process.returncode == -signal.SIGKILL
-            if (size := run.log_file.stat().st_size if run.log_file.exists() else 0) != seen:
-                seen, changed = size, time.monotonic()
-            elif time.monotonic() - changed > PATIENCE:
-                raise HeadwayError(f"{run.path} has made no step for {PATIENCE:.0f} seconds; see {folder}/output.txt")
+            if (size := run.log_file.stat().st_size if run.log_file.exists() else 0) != log_size:
+                log_size, changed_at = size, time.monotonic()
+            elif time.monotonic() - changed_at > STALL_SECONDS:
+                raise HeadwayError(f"{run.path} has logged nothing for {STALL_SECONDS:.0f} seconds; see {output_file}")
             time.sleep(0.005)
     finally:
         if process.poll() is None:
             _kill(process)
     if process.returncode:
-        said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
-        raise HeadwayError(f"training ended with exit code {process.returncode}:\n{said[-2000:]}")
+        text = output_file.read_text(encoding="utf-8", errors="replace").strip()
+        raise HeadwayError(f"training ended with exit code {process.returncode}:\n{text[-2000:]}")
     return False
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and all that it started, at once. torchrun's workers are in groups of their own."""
-    for pid in [process.pid, *_descendants(process.pid)]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """SIGKILL a process and its descendants; torchrun's workers have process groups of their own."""
+    for descendant in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            descendant.kill()
     process.wait()
 
 
-def _descendants(pid: int) -> list[int]:
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it may end while we look
-            parents[int(file.parent.name)] = int(file.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-    found = [pid]
-    for known in found:  # grows while it is walked
-        found += [child for child, parent in parents.items() if parent == known]
-    return found[1:]
-
-
-def _last_step(run: Run) -> int:
-    """Of the last whole line that is of a step, reading only the end of the log."""
+def _last_logged_step(run: Run) -> int:
+    """The step of the last complete log line with a loss; reads only the end of the log."""
     try:
         with open(run.log_file, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         return 0
@@ -155,43 +146,43 @@ def _last_step(run: Run) -> int:
 
 
 def differences(a: Run, b: Run) -> list[str]:
-    """In what two runs differ, in words; nothing where they are the same run."""
-    found: list[str] = []
+    """The differences between the last checkpoints and the logs of two runs, in words; empty if there are none."""
     if a.checkpoint_steps()[-1:] != b.checkpoint_steps()[-1:]:
         return [f"the last checkpoints are of steps {a.checkpoint_steps()[-1:]} and {b.checkpoint_steps()[-1:]}"]
-    last = a.checkpoint_steps()[-1]
-    sums = [json.loads((run.checkpoint_dir(last) / CHECKSUMS).read_text(encoding="utf-8"))["files"] for run in (a, b)]
-    unlike = [name for name in sorted({*sums[0], *sums[1]}) if sums[0].get(name) != sums[1].get(name)]
-    unlike = [
-        name for name in unlike if not _same_tensors(a.checkpoint_dir(last) / name, b.checkpoint_dir(last) / name)
+    step = a.checkpoint_steps()[-1]
+    folders = [run.checkpoint_dir(step) for run in (a, b)]
+    checksums = [json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))["files"] for folder in folders]
+    lines = [
+        f"checkpoints/step-{step}/{name} differs"
+        for name in sorted({*checksums[0], *checksums[1]} - {PROGRESS_FILE})
+        if checksums[0].get(name) != checksums[1].get(name) and not _has_same_tensors(*(f / name for f in folders))
     ]
-    found += [f"checkpoints/step-{last}/{name} differs" for name in unlike if name != "training.json"]
-    facts = [json.loads((run.checkpoint_dir(last) / "training.json").read_text(encoding="utf-8")) for run in (a, b)]
-    if _lasting(facts[0]) != _lasting(facts[1]):
-        found.append(f"checkpoints/step-{last}/training.json differs")
+    progress = [json.loads((folder / PROGRESS_FILE).read_text(encoding="utf-8")) for folder in folders]
+    if _without_timings(progress[0]) != _without_timings(progress[1]):
+        lines.append(f"checkpoints/step-{step}/{PROGRESS_FILE} differs")
     logs = [
-        [_lasting(record) for record in run.read_log() if record.get("event") not in ("start", "resume")]
+        [_without_timings(record) for record in run.read_log() if record.get("event") not in ("start", "resume")]
         for run in (a, b)
     ]
-    for one, other in zip(*logs, strict=False):
-        if one != other:
-            found.append(f"the logs differ first at step {one.get('step')}: {one} and {other}")
+    for record_a, record_b in zip(*logs, strict=False):
+        if record_a != record_b:
+            lines.append(f"the logs differ first at step {record_a.get('step')}: {record_a} and {record_b}")
             break
     if len(logs[0]) != len(logs[1]):
-        found.append(f"the logs have {len(logs[0])} and {len(logs[1])} lines")
-    return found
+        lines.append(f"the logs have {len(logs[0])} and {len(logs[1])} lines")
+    return lines
 
 
-def _same_tensors(a: Path, b: Path) -> bool:
-    """Whether two files hold the same tensors, bit for bit: their headers may list them in another order."""
+def _has_same_tensors(a: Path, b: Path) -> bool:
+    """Whether two safetensors files hold the same tensors, bit for bit, in whatever order."""
     if a.suffix != ".safetensors" or not (a.is_file() and b.is_file()):
         return False
-    one, other = load_file(a), load_file(b)
-    return one.keys() == other.keys() and all(
-        tensor.dtype == other[name].dtype and tensor.numpy().tobytes() == other[name].numpy().tobytes()
-        for name, tensor in one.items()
+    tensors_a, tensors_b = load_file(a), load_file(b)
+    return tensors_a.keys() == tensors_b.keys() and all(
+        tensor.dtype == tensors_b[name].dtype and tensor.numpy().tobytes() == tensors_b[name].numpy().tobytes()
+        for name, tensor in tensors_a.items()
     )
 
 
-def _lasting(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key not in TIMINGS}
+def _without_timings(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in TIMING_KEYS}

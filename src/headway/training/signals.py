@@ -1,4 +1,4 @@
-"""How a run comes to end before its time: someone asks it to, or another rank is gone."""
+"""Stop requests: Ctrl-C and SIGTERM end a run after the current step instead of in the middle of it."""
 
 import signal
 import threading
@@ -7,36 +7,32 @@ from contextlib import contextmanager
 
 
 class StopRequest(threading.Event):
-    """Set when someone asks to stop. With `is_last_word` this process is ending anyway, with something to say: the
-    SIGTERM that torchrun sends to whoever is left would cut it off, and is then not listened to."""
+    """Set when the user asks to stop.
 
-    is_last_word = False
+    Set `ignores_sigterm` if this process is about to exit with an error message of its own: torchrun sends SIGTERM to
+    the surviving ranks, which would cut the message off.
+    """
+
+    ignores_sigterm = False
 
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Ctrl-C or SIGTERM sets the event instead of tearing a step apart; a second Ctrl-C does interrupt."""
+    """Inside the block Ctrl-C or SIGTERM sets the event; a second one raises KeyboardInterrupt."""
     stop = StopRequest()
 
-    def ask(number: int, frame: object) -> None:
+    def on_signal(number: int, frame: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals are the main thread's business
+        yield stop  # only the main thread may install signal handlers
         return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            is_ignored = stop.is_last_word and number == signal.SIGTERM
+        for number, handler in handlers.items():
+            is_ignored = stop.ignores_sigterm and number == signal.SIGTERM
             signal.signal(number, signal.SIG_IGN if is_ignored else handler)
-
-
-def is_lost_contact(error: Exception) -> bool:
-    """Whether this is what a rank sees when another has ended."""
-    text = str(error).lower()
-    known = ("connection closed", "connection reset", "connection refused", "gloo", "nccl", "broken pipe")
-    return isinstance(error, RuntimeError) and any(sign in text for sign in known)

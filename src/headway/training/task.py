@@ -1,18 +1,18 @@
-"""From a recipe to what the loop needs: a model, its batches, and held-out examples to score it on.
+"""The task of a recipe: from TOML settings to a model, a data loader and a validation set.
 
-Text becomes windows of tokens; records (pairs, labels, tags, questions) become examples of their own. The tables
-`OBJECTIVES_BY_FAMILY`, `RECORD_KINDS` and `HEADS` say which family, records and head each objective needs.
+Text becomes windows of tokens (text_datasets.py); records such as pairs, labels, tags and questions become one example
+each (record_datasets.py). The tables `OBJECTIVES_BY_FAMILY`, `RECORD_KINDS` and `HEADS` say which family, kind of
+record and head each objective needs.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 
 from headway.config import (
     BahdanauConfig,
@@ -29,101 +29,99 @@ from headway.config import (
     TokenizerConfig,
     TransformerConfig,
 )
-from headway.data.datasets.causal import CausalDataset, MixtureDataset
-from headway.data.datasets.labeled import ClassificationDataset, SpanDataset, TaggingDataset
-from headway.data.datasets.mlm import MLMDataset
-from headway.data.datasets.seq2seq import Seq2SeqDataset
+from headway.data.datasets.causal import MixtureDataset
 from headway.data.loader import BatchLoader, IndexedDataset
 from headway.data.readers import format_of
-from headway.data.records import Pair, Record, texts_of
+from headway.data.records import Pair, texts_of
 from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
 from headway.data.sources import locate
-from headway.data.splits import (
-    digest_of,
-    read_split,
-    sources_of,
-    split_fractions,
-    split_records,
-    split_source,
-    with_absolute_paths,
-)
-from headway.data.synthetic_tasks import exact_match
-from headway.data.token_shards import PreparedCorpus, TokenArray, prepare_recipe
-from headway.data.token_shards import PrepareProgress as Preparing
+from headway.data.splits import digest_of, read_split, with_absolute_paths
+from headway.data.token_shards import OnPrepare, PreparedCorpus, prepare_recipe
 from headway.errors import ConfigError, DataError
 from headway.evaluation import metrics
-from headway.evaluation.perplexity import ValidationText
-from headway.evaluation.tasks import TaskScore, ValidationExamples
-from headway.evaluation.validation import EvalResult, ValidationSet
+from headway.evaluation.tasks import TaskScore
+from headway.evaluation.validation import ValidationSet
 from headway.generation.translate import translate
 from headway.models import BERT, BiLSTM, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
 from headway.training.distributed import DistContext
-from headway.training.objectives import LossModule
-
-OnMessage = Callable[[str], None]
+from headway.training.progress import OnMessage
+from headway.training.record_datasets import (
+    RECORD_KINDS,
+    iter_records,
+    record_dataset,
+    record_validation_set,
+)
+from headway.training.text_datasets import (
+    carries_state,
+    context_of,
+    text_dataset,
+    text_validation_set,
+)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a recipe asks for, ready to be learned. `recipe` has absolute paths, and the model's real vocabulary."""
+    """What a recipe trains on. Its `recipe` has absolute paths and the vocabulary size of the tokenizer."""
 
     recipe: Recipe
     objective: str
     tokenizer: Tokenizer
     dataset: IndexedDataset[Any]
-    validation: ValidationSet | None  # None: nothing is, and nothing is learned by steps
-    fingerprints: list[str]  # of the data, one per source
-    is_uniform: bool  # whether all batches have one shape
-    bytes_per_target: float | None = None  # of the text learned from, for bits per byte along the way
-    prepared: list[tuple[PreparedCorpus, float]] = field(default_factory=list)  # of text
-    validation_pairs: list[Pair] = field(default_factory=list)  # what is held out, where the model is asked to write
+    validation: ValidationSet | None  # None only for n-grams, which may train on all of the text
+    fingerprints: list[str]  # hashes of the data, one per source
+    is_uniform: bool  # whether all batches have the same shape
+    bytes_per_target: float | None = None  # of the training text, for bits per byte
+    corpora: list[tuple[PreparedCorpus, float]] = field(default_factory=list)  # tokenized text and mixture weights
+    validation_pairs: list[Pair] = field(default_factory=list)  # for metrics of generated text
 
     @property
     def carries_state(self) -> bool:
-        """Whether rows of text go on where they ended a step before."""
+        """Whether training carries the hidden state from batch to batch."""
         return carries_state(self.recipe)
 
-    def with_generation_score(self, score: TaskScore, model: Model) -> TaskScore:
-        """The score with how good what a model writes for the held-out pairs is, where the recipe asks for it."""
-        metric = self.recipe.eval.metric
-        if metric == "loss":
-            return score
-        sources, targets = (
-            [pair.source for pair in self.validation_pairs],
-            [pair.target for pair in self.validation_pairs],
-        )
-        batch_size = self.recipe.eval.batch_size
-        found = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
-        if metric == "exact":
-            return replace(score, exact=exact_match(found, targets))
-        return replace(score, bleu=metrics.bleu(found, targets))
+    @property
+    def n_train_tokens(self) -> int:
+        return sum(len(corpus.train) for corpus, _ in self.corpora)
 
-    def loader(self, world: DistContext) -> BatchLoader[Any]:
-        """The batches of a rank."""
+    def token_shards(self) -> list[list[np.ndarray[Any, Any]]]:
+        """All training tokens, as the shards of each source: what an n-gram model is fitted to."""
+        return [[shard["tokens"] for shard in corpus.train.shards] for corpus, _ in self.corpora]
+
+    def loader(self, dist: DistContext) -> BatchLoader[Any]:
+        """The data loader of a rank."""
         config = self.recipe.train
-        order: BatchSampler | TokenBudgetBatchSampler
+        sampler: BatchSampler | TokenBudgetBatchSampler
         if config.tokens_per_batch is not None:
             lengths = getattr(self.dataset, "lengths", None)
             if lengths is None:
                 raise ConfigError(
-                    f"train.tokens_per_batch={config.tokens_per_batch} is for examples of different lengths; the rows of a "
-                    f"{self.objective} objective have one: set train.batch_size"
+                    f"train.tokens_per_batch={config.tokens_per_batch} is for examples of different lengths; those of "
+                    f"objective {self.objective!r} all have the same: set train.batch_size"
                 )
-            order = TokenBudgetBatchSampler(lengths, config.tokens_per_batch, config.seed)
+            sampler = TokenBudgetBatchSampler(lengths, config.tokens_per_batch, config.seed)
         else:
-            is_mix = isinstance(self.dataset, MixtureDataset)  # which shuffles for itself
-            n, shuffle = len(self.dataset), not is_mix and not self.carries_state
-            order = BatchSampler(n, min(config.batch_size, n), config.seed, shuffle=shuffle, whole=self.is_uniform)
-        return BatchLoader(self.dataset, sampler=order, rank=world.rank, world=world.size)
+            is_mixture = isinstance(self.dataset, MixtureDataset)  # shuffles by itself
+            n, shuffle = len(self.dataset), not is_mixture and not self.carries_state
+            sampler = BatchSampler(n, min(config.batch_size, n), config.seed, shuffle, drop_last=self.is_uniform)
+        return BatchLoader(self.dataset, sampler=sampler, rank=dist.rank, world_size=dist.size)
 
-    def texts(self) -> list[list[np.ndarray[Any, Any]]]:
-        """All tokens of the training text, of each source in a row of shards: what a model that counts is fitted to."""
-        return [[shard["tokens"] for shard in corpus.train.shards] for corpus, _ in self.prepared]
+    def add_generation_metric(self, score: TaskScore, model: Model) -> TaskScore:
+        """Add BLEU or exact match of greedy translations of the validation pairs, if eval.metric asks for it."""
+        metric = self.recipe.eval.metric
+        if metric == "loss":
+            return score
+        sources = [pair.source for pair in self.validation_pairs]
+        references = [pair.target for pair in self.validation_pairs]
+        batch_size = self.recipe.eval.batch_size
+        hypotheses = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
+        if metric == "exact_match":
+            return replace(score, exact=metrics.exact_match(hypotheses, references))
+        return replace(score, bleu=metrics.bleu(hypotheses, references))
 
 
-OBJECTIVES_BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first is what "auto" means
+OBJECTIVES_BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # "auto" is the first
     GPTConfig: ("causal",),
     NGramConfig: ("causal",),
     NPLMConfig: ("causal",),
@@ -135,18 +133,6 @@ OBJECTIVES_BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # the first 
     Seq2SeqConfig: ("pairs",),
     BahdanauConfig: ("pairs",),
 }
-COLUMNS = {  # how such records are asked for
-    "pairs": "name the columns with data.pairs=SOURCE,TARGET or the other file with data.target_path",
-    "labelled": "name the columns with data.text and data.label, by name or by number from 1",
-    "tagged": "give a token-tag file, with data.format=conll where its name does not say so",
-    "questions": "give SQuAD's JSON, with data.format=squad where its name does not say so",
-}
-RECORD_KINDS = {
-    "pairs": "pairs",
-    "classify": "labelled",
-    "tag": "tagged",
-    "span": "questions",
-}  # of records, see records.py
 HEADS: dict[str, Callable[[Any], Model]] = {
     "masked": MaskedLM,
     "classify": Classifier,
@@ -156,67 +142,122 @@ HEADS: dict[str, Callable[[Any], Model]] = {
 
 
 def resolve_objective(recipe: Recipe) -> str:
-    """What a recipe trains for: what it says, or what its family is for."""
-    possible = OBJECTIVES_BY_FAMILY[type(recipe.model)]
-    wanted = recipe.train.objective
-    if wanted not in ("auto", *possible):
-        family = recipe.model.family
-        fits = ", ".join(str(f.__struct_config__.tag) for f, names in OBJECTIVES_BY_FAMILY.items() if wanted in names)
+    """The objective of a recipe: the one it names, or the default of its model family. Checks settings that belong to
+    one objective or family."""
+    family, allowed, setting = recipe.model.family, OBJECTIVES_BY_FAMILY[type(recipe.model)], recipe.train.objective
+    if setting not in ("auto", *allowed):
+        families = [config.__struct_config__.tag for config, names in OBJECTIVES_BY_FAMILY.items() if setting in names]
         raise ConfigError(
-            f"train.objective={wanted!r} is not for a {family}, which learns {' or '.join(possible)}; "
-            f"{wanted!r} is for: {fits}"
+            f"train.objective={setting!r} is not for a {family}, which trains for {' or '.join(allowed)}; "
+            f"{setting!r} is for: {', '.join(map(str, families))}"
         )
-    found = possible[0] if wanted == "auto" else wanted
+    objective = allowed[0] if setting == "auto" else setting
     if recipe.eval.metric == "bleu":
         metrics.check_installed()
     if recipe.eval.metric != "loss" and recipe.train.parallel == "fsdp":
-        raise ConfigError(f"eval.metric={recipe.eval.metric!r} asks a model to write, which a sharded one cannot: loss")
-    for name in ("activity", "slowness"):
+        raise ConfigError(
+            f"eval.metric={recipe.eval.metric!r} generates text, which a sharded model cannot: set eval.metric=loss"
+        )
+    for name in ("ar_alpha", "tar_beta"):
         if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
-            family = recipe.model.family
             raise ConfigError(f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}; off: 0")
     for name, value, off in (
         ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
         ("tokenizer.bpe_dropout", recipe.tokenizer.bpe_dropout, 0),
         ("eval.metric", recipe.eval.metric, "loss"),
     ):
-        if value != off and found != "pairs":
+        if value != off and objective != "pairs":
             raise ConfigError(
-                f"{name}={value} is for an encoder-decoder that learns pairs, not for {found!r}; off: {off}"
+                f"{name}={value} is for an encoder-decoder trained on pairs, not for {objective!r}; off: {off}"
             )
-    return found
+    return objective
 
 
 def make_task(
     recipe: Recipe,
     *,
     tokenizer: Tokenizer | None = None,
-    say: OnMessage = lambda line: None,
-    preparing: Callable[[Preparing], None] = lambda progress: None,
+    on_message: OnMessage = lambda line: None,
+    on_prepare: OnPrepare = lambda progress: None,
 ) -> Task:
-    """Read the data, train the tokenizer (unless one is given), and make examples of the one with the other."""
+    """Read the data, train the tokenizer unless one is passed, and build the datasets."""
     objective = resolve_objective(recipe)
     recipe = _with_absolute_paths(recipe)
+    if objective in RECORD_KINDS:
+        return _record_task(recipe, objective, tokenizer, on_message)
+    return _text_task(recipe, objective, tokenizer, on_message, on_prepare)
+
+
+def _text_task(
+    recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on_message: OnMessage, on_prepare: OnPrepare
+) -> Task:
+    if tokenizer is None:
+        tokenizer = prepare_tokenizer(recipe.tokenizer, read_split(recipe.data, "train"))
+    on_message(_describe_tokenizer(recipe, tokenizer))
+    corpora = prepare_recipe(recipe.data, tokenizer, on_progress=on_prepare)
+    documents = list(read_split(recipe.data, "valid"))
+    recipe = _with_vocabulary(recipe, tokenizer)
+    if not documents and not isinstance(recipe.model, NGramConfig):
+        raise ConfigError(
+            f"data.valid_fraction={recipe.data.valid_fraction} leaves no validation text, which training a "
+            f"{recipe.model.family} needs: set data.valid_fraction=0.1, or data.valid_path"
+        )
+    splits = [corpus.train for corpus, _ in corpora]
+    n_tokens, n_bytes = sum(map(len, splits)), sum(split.n_bytes for split in splits)
+    train_size = _describe_size(n_bytes, sum(split.n_documents for split in splits))
+    valid_size = _describe_size(sum(len(document.encode()) for document in documents), len(documents))
+    on_message(
+        f"text        {' + '.join(recipe.data.mix) or recipe.data.path}: {train_size}, {n_tokens:,} tokens for "
+        f"training; {valid_size if documents else 'nothing'} for validation"
+    )
+    return Task(
+        recipe,
+        objective,
+        tokenizer,
+        text_dataset(recipe, corpora, objective, tokenizer),
+        text_validation_set(documents, objective, tokenizer, recipe) if documents else None,
+        fingerprints=[corpus.meta["digest"] for corpus, _ in corpora],
+        is_uniform=True,
+        bytes_per_target=n_bytes / n_tokens if objective == "causal" else None,
+        corpora=corpora,
+    )
+
+
+def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on_message: OnMessage) -> Task:
     if objective == "pairs" and recipe.data.pairs is None and format_of(recipe.data.path) in ("csv", "tsv"):
-        recipe = recipe.replace(data=recipe.data.replace(pairs="1,2"))  # what else would they be
-    make = _from_records if objective in RECORD_KINDS else _from_text
-    return make(recipe, objective, tokenizer, say, preparing)
-
-
-def _with_absolute_paths(recipe: Recipe) -> Recipe:
-    """With absolute paths, to be found again wherever one stands; a tokenizer is looked for beside the data too."""
-    path, root = recipe.tokenizer.path, recipe.data.root
-    if path is not None:
-        beside = locate(path, root)
-        path = os.path.abspath(path) if Path(path).exists() or not Path(beside).exists() else beside
-    return recipe.replace(data=with_absolute_paths(recipe.data), tokenizer=recipe.tokenizer.replace(path=path))
+        recipe = recipe.replace(data=recipe.data.replace(pairs="1,2"))  # the first two columns by default
+    kind, context = RECORD_KINDS[objective], context_of(recipe)
+    train, valid = (list(iter_records(recipe, split, kind)) for split in ("train", "valid"))
+    if not valid:
+        raise DataError(
+            f"{recipe.data.path} has no validation examples: raise data.valid_fraction={recipe.data.valid_fraction}"
+        )
+    if tokenizer is None:
+        tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
+    on_message(_describe_tokenizer(recipe, tokenizer))
+    on_message(f"examples    {recipe.data.path}: {len(train):,} for training, {len(valid):,} for validation")
+    dataset, labels = record_dataset(objective, train, tokenizer, context, bpe_dropout=recipe.tokenizer.bpe_dropout)
+    if n_long := getattr(dataset, "n_long", 0):
+        on_message(f"left out    {n_long:,} of them, longer than model.context={context} tokens on a side")
+    validation = record_validation_set(valid, objective, tokenizer, recipe, context, labels)
+    digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
+    return Task(
+        _with_vocabulary(recipe, tokenizer, **({"labels": labels} if labels else {})),
+        objective,
+        tokenizer,
+        dataset,
+        validation,
+        fingerprints=[digest],
+        is_uniform=False,
+        validation_pairs=[record for record in valid if isinstance(record, Pair)],
+    )
 
 
 def make_model(task: Task, device: Any) -> Model:
-    """A new model as the recipe says, with weights drawn from torch's generator."""
+    """A new model, with weights drawn from torch's generator."""
     model = create(task.recipe.model, device=device)
     if isinstance(model, BERT | BiLSTM):
-        if task.objective != "classify":  # nobody else looks at the pooled text
+        if task.objective != "classify":  # only classification uses the pooler
             model.pooler.requires_grad_(False)
         model = HEADS[task.objective](model)
     model.tokenizer = task.tokenizer
@@ -224,238 +265,33 @@ def make_model(task: Task, device: Any) -> Model:
 
 
 def prepare_tokenizer(config: TokenizerConfig, documents: Iterable[str]) -> Tokenizer:
-    """The one the recipe names, or a new one made from the training text alone."""
+    """The tokenizer at `config.path`, or a new one trained on the training text only."""
     if config.path:
         return load_tokenizer(config.path)
     return train_tokenizer(config.kind, documents, config.vocab_size, **config.options)
 
 
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe with absolute paths, valid from any working directory. A tokenizer may also lie beside the data."""
+    path, root = recipe.tokenizer.path, recipe.data.root
+    if path is not None:
+        beside_data = locate(path, root)
+        path = os.path.abspath(path) if Path(path).exists() or not Path(beside_data).exists() else beside_data
+    return recipe.replace(data=with_absolute_paths(recipe.data), tokenizer=recipe.tokenizer.replace(path=path))
+
+
 def _with_vocabulary(recipe: Recipe, tokenizer: Tokenizer, **changes: Any) -> Recipe:
-    """The vocabulary is the tokenizer's, whatever the preset's was."""
+    """The recipe with the tokenizer's vocabulary size and special ids, in place of the preset's."""
     changes["vocab_size"] = tokenizer.vocab_size
     if "bos_id" in recipe.model.__struct_fields__:
         changes |= {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     return recipe.replace(model=recipe.model.replace(**changes))
 
 
-# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _describe_tokenizer(recipe: Recipe, tokenizer: Tokenizer) -> str:
+    return f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
 
 
-def _from_text(
-    recipe: Recipe, objective: str, tokenizer: Tokenizer | None, say: OnMessage, preparing: Callable[[Preparing], None]
-) -> Task:
-    data = recipe.data
-    if tokenizer is None:
-        tokenizer = prepare_tokenizer(recipe.tokenizer, read_split(data, "train"))
-    _say_tokenizer(recipe, tokenizer, say)
-    prepared = prepare_recipe(data, tokenizer, report=preparing)
-    documents = list(read_split(data, "valid"))
-    recipe = _with_vocabulary(recipe, tokenizer)
-    held_out: ValidationSet | None
-    if not documents:
-        _require_validation_text(recipe)
-        held_out = None
-    elif objective == "causal":
-        held_out = ValidationText(
-            documents,
-            tokenizer,
-            vocab_size=tokenizer.vocab_size,
-            context=recipe.eval.context or recipe.model.context,
-            batch_size=recipe.eval.batch_size,
-        )
-    else:
-        held_out = _mlm_validation(documents, tokenizer, recipe)
-    parts = [corpus.train for corpus, _ in prepared]
-    n_tokens, n_bytes = sum(map(len, parts)), sum(part.n_bytes for part in parts)
-    size = _size(n_bytes, sum(part.n_documents for part in parts))
-    held_size = _size(sum(len(document.encode()) for document in documents), len(documents))
-    name = " + ".join(data.mix) or data.path
-    held_size = f"{held_size} held out" if documents else "nothing held out"
-    say(f"text        {name}: {size}, {n_tokens:,} tokens, to learn from, {held_size}")
-    return Task(
-        recipe,
-        objective,
-        tokenizer,
-        _text_dataset(recipe, prepared, objective, tokenizer),
-        held_out,
-        fingerprints=[corpus.meta["digest"] for corpus, _ in prepared],
-        is_uniform=True,
-        bytes_per_target=n_bytes / n_tokens if objective == "causal" else None,
-        prepared=prepared,
-    )
-
-
-def _require_validation_text(recipe: Recipe) -> None:
-    if not isinstance(recipe.model, NGramConfig):
-        family = recipe.model.family
-        raise ConfigError(
-            f"data.valid_fraction={recipe.data.valid_fraction} holds nothing out, but a {family} learns until held-out text says it is "
-            f"enough: set data.valid_fraction=0.1, or data.valid_path"
-        )
-
-
-def carries_state(recipe: Recipe) -> bool:
-    """Whether rows of text go on where they ended a step before."""
-    wanted, is_recurrent = recipe.train.carry_state, isinstance(recipe.model, RNNConfig)
-    if wanted is True and not is_recurrent:
-        raise ConfigError(
-            "train.carry_state=true is for recurrent models: others have nothing to carry from step to step"
-        )
-    found = is_recurrent if wanted == "auto" else wanted
-    alone = recipe.train.grad_accum_steps == 1 and recipe.train.parallel == "none" and len(recipe.data.mix) < 2
-    if wanted is True and not alone:
-        raise ConfigError(
-            "train.carry_state=true goes with one process, train.grad_accum_steps=1 and one source: rows must stay who they are"
-        )
-    return found and alone
-
-
-def _text_dataset(
-    recipe: Recipe, prepared: list[tuple[PreparedCorpus, float]], objective: str, tokenizer: Tokenizer
-) -> IndexedDataset[Any]:
-    """Windows of the corpus, or of several in the proportions of their weights."""
-    given = None if tokenizer.shares_boundary else tokenizer.bos_id  # rule 3 of tokenizers/base.py
-    context = recipe.train.seq_len or _context(recipe)
-    if carries_state(recipe):
-        (corpus, _), lanes = prepared[0], recipe.train.batch_size
-        return CausalDataset(corpus.train, context, lanes=lanes, given=given)
-
-    def windows(tokens: TokenArray) -> IndexedDataset[Any]:
-        return (
-            CausalDataset(tokens, context, given=given)
-            if objective == "causal"
-            else MLMDataset(tokens, context, tokenizer)
-        )
-
-    parts = [(windows(corpus.train), weight) for corpus, weight in prepared]
-    return parts[0][0] if len(parts) == 1 else MixtureDataset(parts)
-
-
-def _mlm_validation(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> ValidationSet:
-    tokens = TokenArray.of(np.array(tokenizer.stream(documents)))
-    examples = MLMDataset(tokens, _context(recipe), tokenizer)
-    return ValidationExamples(BatchLoader(examples, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
-
-
-# ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _from_records(
-    recipe: Recipe, objective: str, tokenizer: Tokenizer | None, say: OnMessage, preparing: Callable[[Preparing], None]
-) -> Task:
-    train, valid = (list(_records(recipe, part, RECORD_KINDS[objective])) for part in ("train", "valid"))
-    if not valid:
-        raise DataError(
-            f"{recipe.data.path}: nothing is held out; raise data.valid_fraction={recipe.data.valid_fraction}"
-        )
-    if tokenizer is None:
-        tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
-    _say_tokenizer(recipe, tokenizer, say)
-    say(f"examples    {recipe.data.path}: {len(train):,} to learn from, {len(valid):,} held out")
-    examples, names = _record_dataset(objective, train, tokenizer, _context(recipe), None, recipe.tokenizer.bpe_dropout)
-    if n := getattr(examples, "n_long", 0):
-        say(f"left out    {n:,} of them, longer than model.context={_context(recipe)} tokens on a side")
-    held_out = _record_validation(valid, objective, tokenizer, recipe, names)
-    recipe = _with_vocabulary(recipe, tokenizer, **({"labels": names} if names else {}))
-    digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
-    return Task(
-        recipe,
-        objective,
-        tokenizer,
-        examples,
-        held_out,
-        fingerprints=[digest],
-        is_uniform=False,
-        validation_pairs=[record for record in valid if isinstance(record, Pair)],
-    )
-
-
-def _record_validation(
-    records: list[Record], objective: str, tokenizer: Tokenizer, recipe: Recipe, names: list[str] | None
-) -> ValidationSet:
-    try:
-        held, _ = _record_dataset(objective, records, tokenizer, _context(recipe), names)
-    except DataError as error:
-        raise DataError(f"what is held out of {recipe.data.path} cannot be scored: {error}") from None
-    return ValidationExamples(BatchLoader(held, recipe.eval.batch_size, shuffle=False))
-
-
-def evaluate_split(model: Model, recipe: Recipe, part: Literal["valid", "test"]) -> EvalResult:
-    """What a model of a run that learned from more than plain text scores on a part of the run's data."""
-    objective, tokenizer = resolve_objective(recipe), model.tokenizer
-    assert tokenizer is not None
-    if objective == "masked":
-        held_out = _mlm_validation(list(read_split(recipe.data, part)), tokenizer, recipe)
-    else:
-        records = list(_records(recipe, part, RECORD_KINDS[objective]))
-        if not records:
-            raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
-        names = getattr(model.config, "labels", None) or None
-        held_out = _record_validation(records, objective, tokenizer, recipe, names)
-    learner = LossModule(model, objective).eval()
-    with torch.no_grad():
-        return held_out.score(lambda batch: learner(batch.to(model.device)))
-
-
-def iter_pairs(recipe: Recipe, part: Literal["train", "valid", "test"]) -> Iterator[Pair]:
-    """The pairs of a part of a recipe's data."""
-    return (record for record in _records(recipe, part, "pairs") if isinstance(record, Pair))
-
-
-def load_pairs(recipe: Recipe, part: Literal["valid", "test"]) -> list[Pair]:
-    """The held-out pairs of a run."""
-    found = list(iter_pairs(recipe, part))
-    if not found:
-        raise DataError(f"{recipe.data.path} has no {part} part: set data.{part} when training")
-    return found
-
-
-def _context(recipe: Recipe) -> int:
-    return int(recipe.model.context or 64)
-
-
-def _records(recipe: Recipe, part: Any, kind: str) -> Iterator[Record]:
-    data = recipe.data
-    own = split_source(data, part)
-    if own is not None:
-        sources, shares = [own], None
-    else:
-        sources, shares = [source for source, _ in sources_of(data).values()], split_fractions(data)
-    for source in sources:
-        if source.kind != kind:
-            raise DataError(
-                f"{source.name} holds {source.kind}, but this objective learns from {kind}: {COLUMNS[kind]}; see "
-                f"docs/data.md"
-            )
-        yield from source.records() if shares is None else split_records(source, shares, part)
-
-
-def _record_dataset(
-    objective: str,
-    records: list[Any],
-    tokenizer: Tokenizer,
-    context: int,
-    names: list[str] | None,
-    dropout: float = 0.0,
-) -> tuple[Any, list[str] | None]:
-    """The collection, and the names of its labels where it has labels: those of training, for what is held out."""
-    match objective:
-        case "pairs":
-            return Seq2SeqDataset(records, tokenizer, context=context, dropout=dropout), None
-        case "classify":
-            texts = ClassificationDataset(records, tokenizer, context, names)
-            return texts, texts.labels
-        case "tag":
-            words = TaggingDataset(records, tokenizer, context, names)
-            return words, words.tags
-        case _:
-            return SpanDataset(records, tokenizer, context), None
-
-
-def _say_tokenizer(recipe: Recipe, tokenizer: Tokenizer, say: OnMessage) -> None:
-    say(f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
-
-
-def _size(n_bytes: int, n_documents: int) -> str:
+def _describe_size(n_bytes: int, n_documents: int) -> str:
     count = f"{n_documents:,} document{'s' if n_documents != 1 else ''}"
     return f"{n_bytes / 1e6:.2f} MB in {count}" if n_bytes >= 10_000 else f"{n_bytes:,} bytes in {count}"

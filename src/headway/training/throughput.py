@@ -1,73 +1,76 @@
-"""Throughput: tokens per second, model FLOPs utilisation (MFU) and memory in use."""
+"""Throughput: tokens per second, the peak FLOP/s that MFU is measured against, and memory in use."""
 
 import time
-from pathlib import Path
 
+import psutil
 import torch
 
 from headway.costs import peak_flops
 
+WINDOW_STEPS = 50  # throughput is averaged over this many steps
+CUDA_MATMUL_SIZE, CPU_MATMUL_SIZE = 8192, 768  # rows and columns of the product that measures peak FLOP/s
+
 
 class ThroughputMeter:
-    """Targets per second, over the last few dozen steps rather than all of them: starting up is not speed."""
+    """Targets per second over the last `WINDOW_STEPS` steps, so that start-up does not count for long."""
 
     def __init__(self, n_tokens: int) -> None:
         self.marks: list[tuple[float, int]] = [(time.monotonic(), n_tokens)]
 
     def mark(self, n_tokens: int) -> float:
-        """So many targets are done in all; returns targets per second."""
+        """Record that `n_tokens` targets are done in total; returns targets per second."""
         self.marks.append((time.monotonic(), n_tokens))
-        self.marks = self.marks[-50:]
-        (then, before), (now, after) = self.marks[0], self.marks[-1]
-        return (after - before) / (now - then) if now > then else 0.0
+        self.marks = self.marks[-WINDOW_STEPS:]
+        (start_time, start_tokens), (end_time, end_tokens) = self.marks[0], self.marks[-1]
+        return (end_tokens - start_tokens) / (end_time - start_time) if end_time > start_time else 0.0
 
 
-def device_peak(device: torch.device, bytes_each: int) -> tuple[float, str]:
-    """What a device can make per second, and how that is known: from its maker, or from a product tried here."""
+def device_peak(device: torch.device, bytes_per_element: int) -> tuple[float, str]:
+    """Peak FLOP/s of a device and the source of the number: its datasheet, or a matrix product timed here."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-        if bytes_each == 2 and (known := peak_flops(name)):
-            return known, f"datasheet of {name}"
-    return _measured(device, torch.bfloat16 if bytes_each == 2 else torch.float32), "measured"
+        if bytes_per_element == 2 and (datasheet_flops := peak_flops(name)):
+            return datasheet_flops, f"datasheet of {name}"
+    return _measure_peak(device, torch.bfloat16 if bytes_per_element == 2 else torch.float32), "measured"
 
 
-def _measured(device: torch.device, dtype: torch.dtype) -> float:
-    n = 8192 if device.type == "cuda" else 768
+def mfu(tokens_per_second: float, flops_per_token: float, peak_flops: float) -> float | None:
+    """Model FLOPs utilisation (Chowdhery et al. 2022, appendix B); None for models without a FLOP count."""
+    return tokens_per_second * flops_per_token / peak_flops if flops_per_token else None
+
+
+def _measure_peak(device: torch.device, dtype: torch.dtype) -> float:
+    n = CUDA_MATMUL_SIZE if device.type == "cuda" else CPU_MATMUL_SIZE
     a = torch.full((n, n), 0.5, device=device, dtype=dtype)
-    best = 0.0
+    peak = 0.0
     for _ in range(4):
-        _wait(device)
-        started = time.perf_counter()
+        _synchronize(device)
+        start = time.perf_counter()
         a @ a
-        _wait(device)
-        best = max(best, 2 * n**3 / (time.perf_counter() - started))
-    return best
+        _synchronize(device)
+        peak = max(peak, 2 * n**3 / (time.perf_counter() - start))
+    return peak
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes at most so far: of the device's tensors, or of the whole process on a CPU."""
+    """Peak bytes so far: of the device's tensors, or of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
     import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Bytes that could still be had, if that is known."""
+def free_memory(device: torch.device) -> int:
+    """Bytes still available."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
-    return found.get("MemAvailable")
+    return psutil.virtual_memory().available

@@ -1,7 +1,7 @@
-"""From a recipe to a run: new, or gone on with, in one process or among many.
+"""`headway.train`: from a recipe to a run, new or resumed, in one process or under torchrun.
 
-Which folder, which checkpoint, whose turn it is to read the data and to hold the run: all of that is settled here, and
-then the loop (loop.py) has a `Trainer` to itself. A model that counts is fitted in one go.
+This file finds the run's folder and the checkpoint to resume from, has the first rank prepare the data, and then hands
+over to the Trainer (trainer.py). N-grams are fitted in one pass.
 """
 
 import json
@@ -9,25 +9,39 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from headway.config import Recipe
-from headway.data.token_shards import PrepareProgress as Preparing
+from headway.data.token_shards import OnPrepare
 from headway.devices import parse_device, product_precision
-from headway.errors import ConfigError
+from headway.errors import ConfigError, DataError
 from headway.evaluation.perplexity import batch_nll
 from headway.files import free_name
 from headway.models import Model, NGram
 from headway.runs import Run
 from headway.tokenizers import load_tokenizer
+from headway.training.build import build_trainer
 from headway.training.checkpoint import TrainerProgress, write_checkpoint
 from headway.training.distributed import DistContext, init_distributed, local_device, restart_count
 from headway.training.environment import environment
+from headway.training.finish import Result
+from headway.training.progress import OnMessage, OnStep
 from headway.training.signals import stop_request
-from headway.training.task import OnMessage, Task, make_model, make_task
-from headway.training.trainer import OnStep, Result, Trainer
+from headway.training.task import Task, make_model, make_task
+
+OnModelReady = Callable[[Model], None]
+RANK_SEED_STRIDE = 1_000_003  # between the seeds of two ranks
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    on_step: OnStep
+    on_message: OnMessage
+    on_model_ready: OnModelReady
+    on_prepare: OnPrepare
 
 
 def train(
@@ -35,106 +49,108 @@ def train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    report: OnStep = lambda progress: None,
-    say: OnMessage = lambda line: None,
-    before: Callable[[Model], None] = lambda model: None,
-    preparing: Callable[[Preparing], None] = lambda progress: None,
+    on_step: OnStep = lambda progress: None,
+    on_message: OnMessage = lambda line: None,
+    on_model_ready: OnModelReady = lambda model: None,
+    on_prepare: OnPrepare = lambda progress: None,
 ) -> Result:
-    """Train as the recipe says, into the folder `out` (by default the next free `runs/NAME`).
+    """Train a recipe into the folder `out` (default: the next free `runs/train`).
 
-    With `resume`, a run that is there is gone on with from its last whole checkpoint, and one that is not is begun.
-    `report` hears of every step, `say` of every stage, `preparing` of text becoming tokens; `before` gets the model
-    before its first step.
+    With `resume`, training continues from the last intact checkpoint if the run exists; otherwise it starts.
+
+    Callbacks: `on_step` gets the `Progress` after each step (on a GPU, after each step that is logged), `on_message` a
+    line per stage, `on_prepare` the progress of tokenizing the text, and `on_model_ready` the model before its first
+    step.
     """
     device = local_device(parse_device(recipe.train.device))
-    with init_distributed(recipe.train.parallel, device) as world:
-        if not world.is_main:
-            report, say, preparing = (lambda _: None,) * 3
-        return _train(recipe, out, resume, world, device, report, say, before, preparing)
+    with init_distributed(recipe.train.parallel, device) as dist:
+        if not dist.is_main:
+            on_step, on_message, on_prepare = (lambda _: None,) * 3
+        callbacks = Callbacks(on_step, on_message, on_model_ready, on_prepare)
+        return _train(recipe, out, resume, dist, device, callbacks)
 
 
 def _train(
     recipe: Recipe,
     out: str | Path | None,
     resume: bool,
-    world: DistContext,
+    dist: DistContext,
     device: torch.device,
-    report: OnStep,
-    say: OnMessage,
-    before: Callable[[Model], None],
-    preparing: Callable[[Preparing], None],
+    callbacks: Callbacks,
 ) -> Result:
-    """The same, among the ranks there are. Whatever holds on to them ends with this function."""
-    again = resume or restart_count() > 0
-    place = Path(world.broadcast(str(out if out is not None else default_run_dir("train", again))))
-    run = Run(place)
-    with ExitStack() as held:
-        step = _find_checkpoint(run, world, held, say) if again else None
-        if step is None:
-            Run.check_free(place)  # before any long work
+    """Train inside a process group. Everything that holds on to the group goes out of scope with this function."""
+    may_resume = resume or restart_count() > 0
+    path = Path(dist.broadcast(str(out if out is not None else default_run_dir("train", may_resume))))
+    run = Run(path)
+    with ExitStack() as locks:
+        has_started = may_resume and dist.broadcast(str(Run.exists(path))) == "True"
+        step = _lock_and_find_checkpoint(run, dist, locks, callbacks.on_message) if has_started else None
+        if not has_started:
+            Run.check_free(path)  # before the data is prepared, which may take long
             if resume:
-                say(f"new run     there is nothing to resume in {place} yet")
-        task = _shared_task(recipe, run, step, world, say, preparing)
+                callbacks.on_message(f"new run     there is nothing to resume in {path} yet")
+        task = _prepare_task(recipe, run, step, dist, callbacks)
+        if step is not None:
+            _check_data(run, task)
         torch.manual_seed(recipe.train.seed)
         model = make_model(task, device)
-        torch.manual_seed(recipe.train.seed + 1_000_003 * world.rank)  # ranks drop different units
+        torch.manual_seed(recipe.train.seed + RANK_SEED_STRIDE * dist.rank)  # dropout differs between ranks
         if isinstance(model, NGram):
-            if step is not None:
-                raise ConfigError(f"an n-gram is counted in one go: there is nothing to resume in {place}")
-            return _fit_ngram(model, task, run, before, say)
-        _say_model(model, recipe, device, world, say)
-        trainer = Trainer(task, model, run, world, device, say, report)
-        if step is None:
-            before(model)
-            world.on_first_rank(lambda: _create_run(run, task, held))
-        return trainer.train(-1 if step is None else step)
+            if has_started:
+                raise ConfigError(f"an n-gram is fitted in one pass: there is nothing to resume in {path}")
+            return _fit_ngram(model, task, run, callbacks)
+        callbacks.on_message(_describe_model(model, recipe, device, dist))
+        trainer = build_trainer(
+            task, model, run, dist, device, on_message=callbacks.on_message, on_step=callbacks.on_step
+        )
+        if not has_started:
+            callbacks.on_model_ready(model)
+            dist.on_first_rank(lambda: _create_and_lock(run, task, locks))
+        return trainer.train(step)
 
 
-def default_run_dir(name: str, again: bool) -> Path:
-    """A new folder `runs/NAME`, or to go on `again` the one made last."""
-    free = free_name(Path("runs") / name)
-    made = [path for path in free.parent.glob(f"{name}*") if Run.exists(path)] if again else []
-    return max(made, key=lambda path: Run(path).recipe_file.stat().st_mtime, default=free)
+def default_run_dir(name: str, resume: bool) -> Path:
+    """The next free folder `runs/NAME`, or to resume the latest run of that name."""
+    new = free_name(Path("runs") / name)
+    runs = [path for path in new.parent.glob(f"{name}*") if Run.exists(path)] if resume else []
+    return max(runs, key=lambda path: Run(path).recipe_file.stat().st_mtime, default=new)
 
 
-def _create_run(run: Run, task: Task, held: ExitStack) -> None:
+def _create_and_lock(run: Run, task: Task, locks: ExitStack) -> None:
     Run.create(run.path, task.recipe.to_toml())
-    held.enter_context(run.lock())
+    locks.enter_context(run.lock())
 
 
-def _find_checkpoint(run: Run, world: DistContext, held: ExitStack, say: OnMessage) -> int | None:
-    """The step of the checkpoint to go on from; −1 if the run ended before it had one, None if it has not begun."""
-    if world.broadcast("begun" if Run.exists(run.path) else "new") == "new":
-        return None
+def _lock_and_find_checkpoint(run: Run, dist: DistContext, locks: ExitStack, on_message: OnMessage) -> int | None:
+    """The step to resume from; None if the run was killed before its first checkpoint."""
 
     def find() -> str:
-        held.enter_context(run.lock())
+        locks.enter_context(run.lock())
         run.remove_partial()
-        return str(run.newest_intact(say)) if run.checkpoint_steps() or run.has_damaged() else ""
+        return str(run.newest_intact(on_message)) if run.checkpoint_steps() or run.has_damaged() else ""
 
-    found = world.broadcast(world.on_first_rank(find))
-    return int(found) if found else -1
+    step = dist.broadcast(dist.on_first_rank(find))
+    return int(step) if step else None
 
 
-def _shared_task(
-    recipe: Recipe,
-    run: Run,
-    step: int | None,
-    world: DistContext,
-    say: OnMessage,
-    preparing: Callable[[Preparing], None],
-) -> Task:
-    """The first rank reads the data and makes the tokenizer; the others then take its tokenizer, and find the data
-    ready in the cache."""
-    tokenizer = load_tokenizer(run.checkpoint_dir(step)) if step is not None and step >= 0 else None
-    if world.size == 1:
-        return make_task(recipe, tokenizer=tokenizer, say=say, preparing=preparing)
-    task = world.on_first_rank(lambda: make_task(recipe, tokenizer=tokenizer, say=say, preparing=preparing))
+def _prepare_task(recipe: Recipe, run: Run, step: int | None, dist: DistContext, callbacks: Callbacks) -> Task:
+    """The first rank prepares the data and the tokenizer. The others get its tokenizer and find the data in the
+    cache."""
+    tokenizer = None if step is None else load_tokenizer(run.checkpoint_dir(step))
+
+    def prepare() -> Task:
+        on_message, on_prepare = callbacks.on_message, callbacks.on_prepare
+        return make_task(recipe, tokenizer=tokenizer, on_message=on_message, on_prepare=on_prepare)
+
+    task = dist.on_first_rank(prepare)
+    if dist.size == 1:
+        assert task is not None
+        return task
     with tempfile.TemporaryDirectory() as folder:
         if task is not None:
             task.tokenizer.save(folder)
         files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
-        files = json.loads(world.broadcast(json.dumps(files)))
+        files = json.loads(dist.broadcast(json.dumps(files)))
         if task is None:
             for name, text in files.items():
                 (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -142,35 +158,48 @@ def _shared_task(
     return task
 
 
-def _fit_ngram(model: NGram, task: Task, run: Run, before: Callable[[Model], None], say: OnMessage) -> Result:
-    """A model that counts needs no steps."""
+def _check_data(run: Run, task: Task) -> None:
+    """Refuse to resume on data that has changed since the run was started."""
+    start = next((record for record in run.read_log() if record.get("event") == "start"), {})
+    if start.get("data", task.fingerprints) != task.fingerprints:
+        raise DataError(
+            f"{task.recipe.data.path} is not the data that {run.path} was started with: restore it, or start a new "
+            f"run: headway train {run.path} --out NEW"
+        )
+
+
+def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Result:
+    """Fit an n-gram: counting needs no steps."""
     if task.recipe.train.parallel != "none":
-        raise ConfigError("an n-gram is counted by one process; leave train.parallel at 'none'")
+        raise ConfigError("an n-gram is fitted by one process; leave train.parallel at 'none'")
     if model.config.smoothing == "given":
         raise ConfigError(
-            "model.smoothing='given' is of n-grams that came with probabilities; to count, set kneser-ney"
+            "model.smoothing='given' is for n-grams loaded with their probabilities; to fit one, set kneser-ney"
         )
-    before(model)
+    callbacks.on_model_ready(model)
     Run.create(run.path, task.recipe.to_toml())
     run.log(event="start", **environment(model.device), data=task.fingerprints)
-    n_tokens = sum(len(corpus.train) for corpus, _ in task.prepared)
-    started = time.monotonic()
+    n_tokens, checkpoint = task.n_train_tokens, run.checkpoint_dir(0)
+    start = time.monotonic()
     with stop_request() as stop:
-        model.fit_texts(task.texts())
-        seconds, is_stopped = time.monotonic() - started, stop.is_set()
-        sizes = ", ".join(f"{len(model.column('log_p', k)):,}" for k in range(1, model.config.order + 1))
-        say(f"counted     {sizes} n-grams of 1 to {model.config.order} tokens, {n_tokens / seconds:,.0f} tokens/s")
-        held_out = None if is_stopped else task.validation
-        score = None if held_out is None else held_out.score(lambda batch: batch_nll(model, batch))
-        facts = {} if score is None else {"merit": score.selection_loss, **score.to_dict()}
-        position = TrainerProgress(n_tokens=n_tokens, seconds=seconds, score=facts)
-        write_checkpoint(model, run.checkpoint_dir(0), position.to_dict(), {})
-        event = "interrupted" if is_stopped else "end"
-        run.log(event=event, step=0, seconds=seconds, train_tokens=n_tokens, n_params=model.n_params, **facts)
-    return Result(model.eval(), run.path, run.checkpoint_dir(0), score, 0, seconds, n_tokens, interrupted=is_stopped)
+        model.fit_texts(task.token_shards())
+        seconds, is_stopped = time.monotonic() - start, stop.is_set()
+        counts = ", ".join(f"{len(model.column('log_p', k)):,}" for k in range(1, model.config.order + 1))
+        callbacks.on_message(
+            f"counted     {counts} n-grams of 1 to {model.config.order} tokens, {n_tokens / seconds:,.0f} tokens/s"
+        )
+        validation = None if is_stopped else task.validation
+        score = None if validation is None else validation.score(lambda batch: batch_nll(model, batch))
+        metrics = {} if score is None else score.to_dict()
+        selection = {} if score is None else {"selection_loss": score.selection_loss}
+        progress = TrainerProgress(n_tokens=n_tokens, seconds=seconds, score={**selection, **metrics})
+        write_checkpoint(model, checkpoint, progress.to_dict(), {})
+        event, totals = "interrupted" if is_stopped else "end", {"seconds": seconds, "train_tokens": n_tokens}
+        run.log(event=event, step=0, **totals, n_params=model.n_params, **metrics)
+    return Result(model.eval(), run.path, checkpoint, score, 0, seconds, n_tokens, interrupted=is_stopped)
 
 
-def _say_model(model: Model, recipe: Recipe, device: torch.device, world: DistContext, say: OnMessage) -> None:
-    where = f"on {device} in {product_precision(device, recipe.train.dtype)}"
-    ranks = "" if world.size == 1 else f", {world.size} ranks ({world.parallel})"
-    say(f"model       {type(model).__name__}, {model.n_params:,} parameters, {where}{ranks}")
+def _describe_model(model: Model, recipe: Recipe, device: torch.device, dist: DistContext) -> str:
+    ranks = "" if dist.size == 1 else f", {dist.size} ranks ({dist.parallel})"
+    precision = product_precision(device, recipe.train.dtype)
+    return f"model       {type(model).__name__}, {model.n_params:,} parameters, on {device} in {precision}{ranks}"

@@ -1,11 +1,11 @@
-"""One step of learning: forward and back over the pieces of a batch, clip, descend.
+"""One training step: forward and backward over the micro-batches, gradient clipping, optimiser step.
 
-    for piece in pieces:  (objective(model, piece) / n_targets).backward()
-    clip;  optimizer.step()
+    for micro_batch in micro_batches:  (objective(model, micro_batch) / n_targets).backward()
+    clip_grad_norm;  optimizer.step()
 
-Nothing here waits for a GPU. Where the run is one process, and batches have one shape or a few, the whole step is
-captured as a CUDA graph after a few steps and replayed from then on: small models spend most of their time starting
-kernels.
+Nothing here synchronises with a GPU. In a single-process run whose batches have one shape or a few, the step is
+captured as a CUDA graph after a few warm-up steps and replayed from then on: small models spend most of their time
+launching kernels.
 """
 
 import math
@@ -19,156 +19,165 @@ import torch
 from torch import Tensor, nn
 
 from headway.data.loader import Batch, BatchLoader, RngKey
-from headway.errors import HeadwayError
 from headway.nn.block import Block
 from headway.training.distributed import full_tensor, is_sharded, sync_gradients_on_last
+from headway.training.failures import Diverged
 from headway.training.optimizers import Optimizer
 
-WARM = 3  # steps of a shape before one is captured: the first compile and choose kernels
-MOST_GRAPHS = 64
+WARMUP_STEPS = 3  # eager steps of a shape before it is captured: the first ones compile and choose kernels
+MAX_GRAPHS = 64
 
 
 @dataclass(frozen=True)
 class StepBatch:
-    """A rank's rows of one batch, in pieces. Where ranks share a model all must compute as often, so one that has too
-    few rows gets a piece that is not counted."""
+    """A rank's rows of one batch, cut into micro-batches.
 
-    pieces: list[Batch]
-    counted: list[bool]
+    FSDP forwards are collective, so a rank short of rows runs a dummy micro-batch, whose loss is dropped: `is_real`
+    is False for it.
+    """
+
+    micro_batches: list[Batch]
+    is_real: list[bool]
     n_targets: int
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(self, pieces=[piece.to(device) for piece in self.pieces])
+        return replace(self, micro_batches=[batch.to(device) for batch in self.micro_batches])
 
     def pin_memory(self) -> Self:
-        return replace(self, pieces=[piece.pin_memory() for piece in self.pieces])
+        return replace(self, micro_batches=[batch.pin_memory() for batch in self.micro_batches])
 
     def tensors(self) -> list[Tensor]:
-        values = (getattr(piece, f.name) for piece in self.pieces for f in fields(piece))
+        values = (getattr(batch, f.name) for batch in self.micro_batches for f in fields(batch))
         return [value for value in values if isinstance(value, Tensor)]
 
 
 def iter_step_batches(
-    batches: BatchLoader[Any], step: int, accumulate: int, *, bucketed: int | None = None
+    loader: BatchLoader[Any], step: int, grad_accum_steps: int, *, max_bucket_length: int | None = None
 ) -> Iterator[StepBatch]:
-    """The work of one rank from a step on, without end; `bucketed`: padded to at most so many tokens, so that shapes
-    recur."""
-    epoch, place = batches.place(step)
+    """A rank's batches from `step` on, epoch after epoch, without end.
+
+    With `max_bucket_length` sequences are padded to a few lengths up to this one, so that shapes recur and CUDA graphs
+    can be reused.
+    """
+    epoch, start = loader.locate(step)
     while True:
-        draw = RngKey(batches.sampler.seed, epoch)
-        for at in range(place, batches.steps(epoch)):
-            everyone = batches.sampler.indices(epoch, at)
-            n_pieces = min(accumulate, -(-len(everyone) // batches.world))
-            shares = np.array_split(everyone[batches.rank :: batches.world], n_pieces)
-            counted = [len(share) > 0 for share in shares]
-            pieces = [batches.dataset.collate(share if len(share) else everyone[:1], draw) for share in shares]
-            n_targets = sum(piece.n_targets for piece, c in zip(pieces, counted, strict=True) if c)
-            if bucketed is not None:
-                pieces = [piece.bucketed(bucketed) for piece in pieces]
-            yield StepBatch(pieces, counted, n_targets)
-        epoch, place = epoch + 1, 0
-
-
-class Diverged(HeadwayError):  # noqa: N818 (it is an event, and reads as one)
-    """The gradient is not a number any more."""
+        rng_key = RngKey(loader.sampler.seed, epoch)
+        for epoch_step in range(start, loader.steps(epoch)):
+            indices = loader.sampler.indices(epoch, epoch_step)  # of all ranks
+            n_micro_batches = min(grad_accum_steps, -(-len(indices) // loader.world_size))
+            parts = np.array_split(indices[loader.rank :: loader.world_size], n_micro_batches)
+            is_real = [len(part) > 0 for part in parts]
+            batches = [loader.dataset.collate(part if len(part) else indices[:1], rng_key) for part in parts]
+            n_targets = sum(batch.n_targets for batch, real in zip(batches, is_real, strict=True) if real)
+            if max_bucket_length is not None:
+                batches = [batch.bucketed(max_bucket_length) for batch in batches]
+            yield StepBatch(batches, is_real, n_targets)
+        epoch, start = epoch + 1, 0
 
 
 class TrainStep:
-    """Callable: does one step and returns its summed loss and gradient norm, on the device."""
+    """Callable: runs one step and returns its summed loss and its gradient norm, both on the device."""
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, *, clip: float, autocast: bool, device: torch.device):
         self.module, self.optimizer = module, optimizer
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.clip, self.autocast, self.device = clip or math.inf, autocast, device
 
-    def __call__(self, work: StepBatch, scale: float | Tensor) -> tuple[Tensor, Tensor]:
-        """`scale` turns sums of nats into the mean over the batch of all ranks."""
+    def __call__(self, batch: StepBatch, scale: float | Tensor) -> tuple[Tensor, Tensor]:
+        """`scale` turns summed nats into the mean over the batch of all ranks."""
         self.optimizer.zero_grad()
-        total = torch.zeros((), device=self.device)
-        for i, (piece, is_counted) in enumerate(zip(work.pieces, work.counted, strict=True)):
-            with sync_gradients_on_last(self.module, i == len(work.pieces) - 1):
+        total_loss = torch.zeros((), device=self.device)
+        for i, (micro_batch, is_real) in enumerate(zip(batch.micro_batches, batch.is_real, strict=True)):
+            with sync_gradients_on_last(self.module, i == len(batch.micro_batches) - 1):
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
-                    nats, _ = self.module(piece)
-                (nats * (scale if is_counted else 0.0)).backward()
-            if is_counted:
-                total += nats.detach()
-        norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True))
+                    nats, _ = self.module(micro_batch)
+                (nats * (scale if is_real else 0.0)).backward()
+            if is_real:
+                total_loss += nats.detach()
+        grad_norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True))
         if self.device.type == "cuda" and not is_sharded(self.module):
-            self.optimizer.step(skip=(~norm.isfinite()).float())
+            self.optimizer.step(skip=(~grad_norm.isfinite()).float())
         else:
-            if not math.isfinite(norm):
-                raise Diverged(f"the gradient norm is {norm.item()}")
+            if not math.isfinite(grad_norm):
+                raise Diverged(f"the gradient norm is {grad_norm.item()}")
             self.optimizer.step()
-        return total, norm
+        return total_loss, grad_norm
 
 
 @dataclass(frozen=True)
-class _Captured:
+class _CapturedGraph:
     graph: torch.cuda.CUDAGraph
     inputs: StepBatch
     outputs: tuple[Tensor, Tensor]
 
 
 class CapturedStep:
-    """The same, as CUDA graphs that are recorded once for each shape of inputs and then replayed. Shapes that were seen
-    a few times only, and those beyond `MOST_GRAPHS`, are computed step by step."""
+    """A `TrainStep` as CUDA graphs, one per input shape, each captured once and then replayed. Shapes met fewer than
+    `WARMUP_STEPS` times, and those beyond `MAX_GRAPHS`, run eagerly."""
 
     def __init__(self, step: TrainStep):
         self.step = step
-        self.seen: Counter[Any] = Counter()  # how often each shape was there before it was captured
-        self.captured: dict[Any, _Captured] = {}
+        self.eager_steps: Counter[Any] = Counter()  # steps of each shape before it is captured
+        self.graphs: dict[Any, _CapturedGraph] = {}
         self.scale = torch.zeros((), device=step.device)
         self.stream = torch.cuda.Stream()
-        self.pool = torch.cuda.graph_pool_handle()  # one for all: nothing in it is needed from one step to the next
+        self.pool = torch.cuda.graph_pool_handle()  # shared: no graph's memory is needed after its step
 
-    def __call__(self, work: StepBatch, scale: float) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: StepBatch, scale: float) -> tuple[Tensor, Tensor]:
         self.scale.fill_(scale)
-        key = tuple(tensor.shape for tensor in work.tensors())
-        if key not in self.captured:
-            self.seen[key] += 1
-            if self.seen[key] <= WARM or len(self.captured) == MOST_GRAPHS:
-                self.stream.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(self.stream):
-                    outputs = self.step(work, self.scale)
-                torch.cuda.current_stream().wait_stream(self.stream)
-                return outputs
-            self.step.optimizer.zero_grad()  # gradients then live in the graphs' own memory
-            graph = torch.cuda.CUDAGraph()
-            # the thread that prepares batches may pin memory meanwhile: only what this thread asks for is captured
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-                outputs = self.step(work, self.scale)
-            self.captured[key] = _Captured(graph, work, outputs)
-        found = self.captured[key]
-        if found.inputs is not work:
-            for target, value in zip(found.inputs.tensors(), work.tensors(), strict=True):
+        shapes = tuple(tensor.shape for tensor in batch.tensors())
+        if shapes not in self.graphs:
+            self.eager_steps[shapes] += 1
+            if self.eager_steps[shapes] <= WARMUP_STEPS or len(self.graphs) == MAX_GRAPHS:
+                return self._run_eagerly(batch)
+            self.graphs[shapes] = self._capture(batch)
+        captured = self.graphs[shapes]
+        if captured.inputs is not batch:
+            for target, value in zip(captured.inputs.tensors(), batch.tensors(), strict=True):
                 target.copy_(value)
-        found.graph.replay()
-        loss, norm = found.outputs
-        return loss.clone(), norm.clone()  # where they are, the next graph may write
+        captured.graph.replay()
+        loss, grad_norm = captured.outputs
+        return loss.clone(), grad_norm.clone()  # the next graph may overwrite this memory
+
+    def _run_eagerly(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            outputs = self.step(batch, self.scale)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return outputs
+
+    def _capture(self, batch: StepBatch) -> _CapturedGraph:
+        self.step.optimizer.zero_grad()  # so that gradients are allocated in the graphs' memory pool
+        graph = torch.cuda.CUDAGraph()
+        # The prefetching thread may pin memory meanwhile: "thread_local" captures the calls of this thread only.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            outputs = self.step(batch, self.scale)
+        return _CapturedGraph(graph, batch, outputs)
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile each block of a stack. One compiled block serves all layers, so this takes seconds, where compiling the
-    whole model takes as many times longer as it has layers and gains about a hundredth."""
+    """Compile each block of a stack. All layers share one compiled block, so this takes seconds. Compiling the whole
+    model takes longer by the number of layers and gains about 1 %."""
     for block in module.modules():
         if isinstance(block, Block):
             block.compile(dynamic=False)
 
 
 def compile_model(model: Any) -> None:
-    """Compile a model up to its logits in one piece: a few hundredths faster than block by block, for minutes of
-    compiling where there are many layers. Worth it for a run of hours."""
+    """Compile a model up to its final hidden states as one graph: a few per cent faster than block by block, but deep
+    models take minutes to compile. Worth it for a run of hours."""
     model.hidden_states = torch.compile(model.hidden_states, dynamic=False)
 
 
 def use_bfloat16_residual(model: Any) -> None:
-    """Have the stream between blocks in bfloat16: half the bytes of every norm and addition, and sums over layers that
-    are rounded to 8 bits. Autocast alone keeps it in float32. Scores are in float32 all the same."""
+    """Keep the residual stream in bfloat16 while training: half the bytes of every norm and addition, but sums over
+    layers are rounded to 8 bits. Autocast alone keeps it in float32. Evaluation stays in float32."""
     model.dropout.register_forward_hook(lambda module, inputs, output: output.bfloat16() if module.training else output)
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
-    """Have each block computed again on the way back, from its input, instead of keeping what is inside."""
+    """Activation checkpointing: recompute each block from its input in the backward pass instead of storing its
+    activations."""
     from torch.utils.checkpoint import checkpoint
 
     for block in module.modules():

@@ -1,0 +1,157 @@
+"""Build a Trainer: wrap a finished model for training, from the outside.
+
+In this order: CPU kernels, activation checkpointing, bfloat16 residual stream, compilation, FSDP sharding, optimiser,
+EMA, DDP, and CUDA graph capture of the step.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from headway.config import StackConfig, TrainConfig
+from headway.costs import flops_per_token, training_memory
+from headway.devices import product_precision
+from headway.errors import ConfigError
+from headway.models import Model, Transformer
+from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
+from headway.runs import Run
+from headway.training.checkpoint import TrainerProgress, TrainState
+from headway.training.distributed import DistContext, replicate, shard
+from headway.training.loggers import RunLog, check_loggers
+from headway.training.objectives import LossModule
+from headway.training.optimizers import Optimizer
+from headway.training.progress import OnMessage, OnStep, ProgressMeter
+from headway.training.task import Task
+from headway.training.throughput import device_peak, free_memory
+from headway.training.train_step import (
+    CapturedStep,
+    StepBatch,
+    TrainStep,
+    checkpoint_blocks,
+    compile_blocks,
+    compile_model,
+    iter_step_batches,
+    use_bfloat16_residual,
+)
+from headway.training.trainer import Trainer
+from headway.training.weight_averaging import ExponentialMovingAverage
+
+
+def build_trainer(
+    task: Task,
+    model: Model,
+    run: Run,
+    dist: DistContext,
+    device: torch.device,
+    *,
+    on_message: OnMessage,
+    on_step: OnStep,
+) -> Trainer:
+    config = task.recipe.train
+    check_loggers(config.loggers)
+    is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
+    loader = task.loader(dist)
+    first_batch = next(iter_step_batches(loader, 0, config.grad_accum_steps))
+    rows, seq_len = first_batch.tensors()[0].shape[:2]
+    _check_memory(model, config, (rows, seq_len), dist, device, 2 if is_bfloat16 else 4, on_message)
+    if config.warmup_steps > config.steps:
+        on_message(f"note        train.warmup_steps={config.warmup_steps} is longer than the run: lr is never reached")
+    peak_flops, peak_source = device_peak(device, 2 if is_bfloat16 else 4)
+    meter = ProgressMeter(
+        config,
+        device,
+        flops_per_token=flops_per_token(model.config, seq_len),
+        peak_flops=peak_flops,
+        peak_source=peak_source,
+        n_ranks=dist.size,
+        bytes_per_target=task.bytes_per_target,
+    )
+
+    use_cpu_training_kernels(model)
+    loss_module = LossModule(
+        model, task.objective, config.label_smoothing, config.rdrop_alpha, config.ar_alpha, config.tar_beta
+    )
+    if config.checkpoint_activations:
+        checkpoint_blocks(model)
+    if config.residual_dtype == "bfloat16":
+        if not is_bfloat16 or not hasattr(model, "dropout"):
+            raise ConfigError(
+                "train.residual_dtype='bfloat16' is for a gpt that computes in bfloat16: set train.dtype=bfloat16 too"
+            )
+        use_bfloat16_residual(model)
+    is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
+    if is_compiled:
+        compile_model(model) if config.compile == "model" else compile_blocks(model)
+    shard(loss_module, dist)
+    optimizer = Optimizer(model, config, device=device)
+    average = ExponentialMovingAverage(model, config.ema) if config.ema else None
+    carried = loss_module.carry_state(rows) if task.carries_state else {}
+    module = replicate(loss_module, dist, device)
+    step = TrainStep(module, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
+    can_capture = device.type == "cuda" and dist.parallel == "none"
+    # Only Transformers are bucketed: a recurrent model reads the lengths on the host, which a CUDA graph cannot do.
+    is_bucketed = can_capture and isinstance(model, Transformer) and not is_compiled
+    is_captured = can_capture and (is_bucketed or (is_compiled and task.is_uniform))
+
+    def iter_batches(start_step: int) -> Iterator[StepBatch]:
+        max_bucket_length = model.config.context if is_bucketed else None
+        return iter_step_batches(loader, start_step, config.grad_accum_steps, max_bucket_length=max_bucket_length)
+
+    return Trainer(
+        task=task,
+        state=TrainState(model, optimizer, average, TrainerProgress(), dist, carried),
+        loss_module=loss_module,
+        step_fn=CapturedStep(step) if is_captured else step,
+        iter_batches=iter_batches,
+        micro_batch_shape=(rows, seq_len),
+        run=run,
+        log=RunLog(run, dist.is_main),
+        meter=meter,
+        dist=dist,
+        device=device,
+        on_message=on_message,
+        on_step=on_step,
+    )
+
+
+def _check_memory(
+    model: Model,
+    config: TrainConfig,
+    micro_batch_shape: tuple[int, int],
+    dist: DistContext,
+    device: torch.device,
+    bytes_per_element: int,
+    on_message: OnMessage,
+) -> None:
+    """Refuse a step that will not fit in memory, before training starts."""
+    if not isinstance(model.config, StackConfig):
+        return
+    rows, seq_len = micro_batch_shape
+    need = training_memory(
+        model.config,
+        model.n_params,
+        config,
+        batch_size=rows,
+        seq_len=seq_len,
+        ranks=dist.size,
+        bytes_per_element=bytes_per_element,
+    )
+    size = f"{need.total / 2**30:.1f} GiB" if need.total > 2**29 else f"{need.total / 2**20:.0f} MiB"
+    on_message(f"memory      about {size} for micro-batches of {rows} x {seq_len} tokens")
+    free = free_memory(device)
+    fixed = need.total - need.activations - model.n_params * 4  # the weights are already allocated
+    if fixed + need.activations <= free:
+        return
+    grad_accum_steps = config.grad_accum_steps * math.ceil(need.activations / max(free - fixed, 1))
+    if fixed < free and grad_accum_steps <= rows * config.grad_accum_steps:
+        hint = (
+            f"set train.grad_accum_steps={grad_accum_steps}, which gives the same steps, or "
+            f"train.checkpoint_activations=true"
+        )
+    else:
+        hint = "use a smaller model, or shard it over several devices with train.parallel=fsdp"
+    raise ConfigError(
+        f"a step needs about {need.total / 2**30:.1f} GiB, {need.activations / 2**30:.1f} of them for micro-batches of "
+        f"{rows} x {seq_len} tokens, and {device} has {free / 2**30:.1f} GiB free: {hint}"
+    )

@@ -1,0 +1,111 @@
+"""The end of a run: the last validation and checkpoint, checkpoint averaging, and the result."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headway.evaluation.perplexity import LMScore
+from headway.evaluation.tasks import TaskScore
+from headway.evaluation.validation import EvalResult
+from headway.models import Model, load
+from headway.models.serialization import AVERAGED, read_json
+from headway.training.checkpoint import PROGRESS_FILE, write_checkpoint
+from headway.training.task import make_model
+from headway.training.weight_averaging import average_checkpoints, steps_to_average
+
+if TYPE_CHECKING:
+    from headway.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `headway.train` returns."""
+
+    model: Model
+    path: Path  # of the run
+    checkpoint: Path  # the last one
+    score: EvalResult | None  # on the validation set; None if the run was interrupted
+    steps: int
+    seconds: float
+    n_tokens: int
+    interrupted: bool = False
+    best_step: int | None = None  # of the checkpoint that `load` takes
+
+
+def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
+    """Validate (unless a stop request ended the run), save, average checkpoints, and log the end."""
+    if not is_stopped and not trainer.state.progress.score:
+        trainer.validate()
+    trainer.save()
+    if trainer.config.average_checkpoints and not is_stopped:
+        average_last_checkpoints(trainer)
+    _log_end(trainer, "interrupted" if is_stopped else "end")
+    return make_result(trainer, is_stopped)
+
+
+def is_complete(trainer: "Trainer") -> bool:
+    """Whether a restored run has nothing left to do."""
+    is_trained = trainer.progress_fraction >= 1 or trainer.is_out_of_patience
+    is_averaged = (trainer.run.path / AVERAGED / "config.json").is_file() or not trainer.config.average_checkpoints
+    return is_trained and bool(trainer.state.progress.score) and is_averaged
+
+
+def complete_result(trainer: "Trainer") -> Result:
+    """The result of a run that was already complete when it was resumed."""
+    if not any(record.get("event") == "end" for record in trainer.run.read_log()):
+        _log_end(trainer, "end")  # the process was killed before it could
+    step, steps = trainer.state.progress.step, trainer.config.steps
+    trainer.on_message(f"complete    {step:,} of {steps:,} steps; to train longer, raise train.steps")
+    return make_result(trainer)
+
+
+def average_last_checkpoints(trainer: "Trainer") -> None:
+    """Average the weights of the last checkpoints, evaluate the average, and save it in `averaged/`."""
+    progress, config, run = trainer.state.progress, trainer.config, trainer.run
+    steps = steps_to_average(run, progress.step, config.average_checkpoints, config.save_every)
+    weights = average_checkpoints(run, steps, trainer.state.model)
+    trainer.state.load_weights(weights)
+    score = trainer.evaluate_validation_set()
+    trainer.on_message(f"averaged    {len(steps)} checkpoints, steps {', '.join(map(str, steps))}: {score.summary}")
+    progress.score = {"selection_loss": score.selection_loss, **score.to_dict()}
+
+    def write() -> None:
+        model = make_model(trainer.task, "cpu")
+        model.load_weights(weights)
+        write_checkpoint(model, run.path / AVERAGED, progress.to_dict(), {})
+
+    trainer.dist.on_first_rank(write)
+
+
+def make_result(trainer: "Trainer", is_stopped: bool = False) -> Result:
+    """The result, with the model as it is on disk: unsharded, and averaged if the run averages weights."""
+    progress, model = trainer.state.progress, trainer.state.model
+    checkpoint, averaged = trainer.run.checkpoint_dir(progress.step), trainer.run.path / AVERAGED
+    is_averaged = bool(trainer.config.average_checkpoints) and not is_stopped
+    if trainer.dist.parallel == "fsdp" or is_averaged:
+        model = load(averaged if is_averaged else checkpoint, device=trainer.device)
+    elif trainer.state.average is not None:
+        trainer.state.average.swap()
+    score: EvalResult | None = None
+    if not is_stopped:
+        score_type = LMScore if trainer.task.objective == "causal" else TaskScore
+        table = read_json(averaged / PROGRESS_FILE)["score"] if is_averaged else progress.score
+        score = score_type(**{name: table[name] for name in score_type.__dataclass_fields__ if name in table})
+    return Result(
+        model.eval(),
+        trainer.run.path,
+        checkpoint,
+        score,
+        progress.step,
+        progress.seconds,
+        progress.n_tokens,
+        interrupted=is_stopped,
+        best_step=progress.best_step,
+    )
+
+
+def _log_end(trainer: "Trainer", event: str) -> None:
+    progress = trainer.state.progress
+    totals = {"seconds": progress.seconds, "train_tokens": progress.n_tokens, "best_step": progress.best_step}
+    score = {key: value for key, value in progress.score.items() if key != "selection_loss"}
+    trainer.log.event(event, step=progress.step, **totals, **score)

@@ -1,0 +1,95 @@
+"""Datasets of records: pairs, labelled texts, tagged words and questions, one kind per objective."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from headway.config import Recipe
+from headway.data.datasets.labeled import ClassificationDataset, SpanDataset, TaggingDataset
+from headway.data.datasets.seq2seq import Seq2SeqDataset
+from headway.data.loader import BatchLoader
+from headway.data.records import Pair, Record
+from headway.data.splits import SplitName, sources_of, split_fractions, split_records, split_source
+from headway.errors import DataError
+from headway.evaluation.tasks import ValidationExamples
+from headway.evaluation.validation import ValidationSet
+from headway.tokenizers import Tokenizer
+
+RECORD_KINDS = {"pairs": "pairs", "classify": "labelled", "tag": "tagged", "span": "questions"}  # by objective
+HOW_TO_READ = {  # settings that make a source yield records of a kind
+    "pairs": "name the columns with data.pairs=SOURCE,TARGET or the other file with data.target_path",
+    "labelled": "name the columns with data.text and data.label, by name or by number from 1",
+    "tagged": "give a token-tag file, and set data.format=conll if its name does not end in .conll",
+    "questions": "give a SQuAD JSON file, and set data.format=squad if its name does not say so",
+}
+
+
+def iter_records(recipe: Recipe, split: SplitName, kind: str) -> Iterator[Record]:
+    """The records of one split of a recipe's data, which must be of this kind."""
+    source = split_source(recipe.data, split)
+    if source is not None:
+        sources, fractions = [source], None
+    else:
+        sources = [source for source, _ in sources_of(recipe.data).values()]
+        fractions = split_fractions(recipe.data)
+    for source in sources:
+        if source.kind != kind:
+            raise DataError(
+                f"{source.name} holds {source.kind}, but this objective trains on {kind}: {HOW_TO_READ[kind]}; see "
+                f"docs/data.md"
+            )
+        yield from source.records() if fractions is None else split_records(source, fractions, split)
+
+
+def load_records(recipe: Recipe, split: Literal["valid", "test"], kind: str) -> list[Record]:
+    """The records of a held-out split, which must not be empty."""
+    records = list(iter_records(recipe, split, kind))
+    if not records:
+        raise DataError(f"{recipe.data.path} has no {split} split: set data.{split}_fraction when training")
+    return records
+
+
+def iter_pairs(recipe: Recipe, split: SplitName) -> Iterator[Pair]:
+    """The pairs of one split of a recipe's data."""
+    return (record for record in iter_records(recipe, split, "pairs") if isinstance(record, Pair))
+
+
+def load_pairs(recipe: Recipe, split: Literal["valid", "test"]) -> list[Pair]:
+    """The pairs of a held-out split, which must not be empty."""
+    return [record for record in load_records(recipe, split, "pairs") if isinstance(record, Pair)]
+
+
+def record_dataset(
+    objective: str,
+    records: list[Any],
+    tokenizer: Tokenizer,
+    context: int,
+    labels: list[str] | None = None,
+    bpe_dropout: float = 0.0,
+) -> tuple[Any, list[str] | None]:
+    """The dataset of an objective, and its label names if it has labels. Pass the labels of training for validation."""
+    match objective:
+        case "pairs":
+            return Seq2SeqDataset(records, tokenizer, context=context, dropout=bpe_dropout), None
+        case "classify":
+            texts = ClassificationDataset(records, tokenizer, context, labels)
+            return texts, texts.labels
+        case "tag":
+            words = TaggingDataset(records, tokenizer, context, labels)
+            return words, words.tags
+        case _:
+            return SpanDataset(records, tokenizer, context), None
+
+
+def record_validation_set(
+    records: list[Record],
+    objective: str,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    context: int,
+    labels: list[str] | None,
+) -> ValidationSet:
+    try:
+        dataset, _ = record_dataset(objective, records, tokenizer, context, labels)
+    except DataError as error:
+        raise DataError(f"the validation set of {recipe.data.path} cannot be scored: {error}") from None
+    return ValidationExamples(BatchLoader(dataset, recipe.eval.batch_size, shuffle=False))

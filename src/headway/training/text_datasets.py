@@ -1,0 +1,81 @@
+"""Datasets of running text: windows of tokens for causal and masked language models, and their validation sets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headway.config import Recipe, RNNConfig
+from headway.data.datasets.causal import CausalDataset, MixtureDataset
+from headway.data.datasets.mlm import MLMDataset
+from headway.data.loader import BatchLoader, IndexedDataset
+from headway.data.token_shards import PreparedCorpus, TokenArray
+from headway.errors import ConfigError
+from headway.evaluation.perplexity import ValidationText
+from headway.evaluation.tasks import ValidationExamples
+from headway.evaluation.validation import ValidationSet
+from headway.tokenizers import Tokenizer
+
+DEFAULT_SEQ_LEN = 64  # tokens of a training window, for models without a context limit
+
+
+def context_of(recipe: Recipe) -> int:
+    """Longest sequence to train on, in tokens."""
+    return int(recipe.model.context or DEFAULT_SEQ_LEN)
+
+
+def carries_state(recipe: Recipe) -> bool:
+    """Whether training carries the hidden state from batch to batch (stateful truncated BPTT)."""
+    setting, is_recurrent = recipe.train.carry_state, isinstance(recipe.model, RNNConfig)
+    if setting is True and not is_recurrent:
+        raise ConfigError(
+            "train.carry_state=true is for recurrent models: other models have no hidden state to carry over"
+        )
+    train = recipe.train
+    is_supported = train.grad_accum_steps == 1 and train.parallel == "none" and len(recipe.data.mix) < 2
+    if setting is True and not is_supported:
+        raise ConfigError(
+            "train.carry_state=true needs one process, train.grad_accum_steps=1 and one data source: each row of a "
+            "batch must continue the same row of the previous one"
+        )
+    return is_supported and (is_recurrent if setting == "auto" else setting)
+
+
+def text_dataset(
+    recipe: Recipe, corpora: list[tuple[PreparedCorpus, float]], objective: str, tokenizer: Tokenizer
+) -> IndexedDataset[Any]:
+    """Windows of the corpus, or of a weighted mixture of several."""
+    seq_len = recipe.train.seq_len or context_of(recipe)
+    # A BOS token of its own is never predicted: rule 3 of tokenizers/base.py.
+    ignore_id = None if tokenizer.bos_is_eos else tokenizer.bos_id
+    if carries_state(recipe):
+        (corpus, _) = corpora[0]
+        return CausalDataset(corpus.train, seq_len, n_streams=recipe.train.batch_size, ignore_id=ignore_id)
+
+    def windows(tokens: TokenArray) -> IndexedDataset[Any]:
+        if objective == "causal":
+            return CausalDataset(tokens, seq_len, ignore_id=ignore_id)
+        return MLMDataset(tokens, seq_len, tokenizer)
+
+    datasets = [(windows(corpus.train), weight) for corpus, weight in corpora]
+    return datasets[0][0] if len(datasets) == 1 else MixtureDataset(datasets)
+
+
+def text_validation_set(
+    documents: Sequence[str], objective: str, tokenizer: Tokenizer, recipe: Recipe
+) -> ValidationSet:
+    if objective != "causal":
+        return mlm_validation_set(documents, tokenizer, recipe)
+    return ValidationText(
+        documents,
+        tokenizer,
+        vocab_size=tokenizer.vocab_size,
+        context=recipe.eval.context or recipe.model.context,
+        batch_size=recipe.eval.batch_size,
+    )
+
+
+def mlm_validation_set(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> ValidationSet:
+    tokens = TokenArray.of(np.array(tokenizer.encode_stream(documents)))
+    dataset = MLMDataset(tokens, context_of(recipe), tokenizer)
+    return ValidationExamples(BatchLoader(dataset, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
