@@ -1,64 +1,83 @@
-"""What is recorded is what the definition gives, and recording changes nothing."""
+"""Captured attention maps equal those of the definition, and capturing changes nothing."""
 
 import pytest
 import torch
 
 import headway
-from headway.analysis.attention import modules_of, record
+from headway.analysis.attention import attention_maps, attention_modules, plot, render_text, text_attention
+from headway.errors import InputError
 from headway.nn.attention import dot_product_attention, use_attention
+from headway.tokenizers import train as train_tokenizer
 from tests.models.variants import GPTS, TRANSFORMERS, gpt, name, transformer
 
 
-def by_definition(model, side, call):
-    """The weights of every layer as the reference attention makes them."""
-    found = []
+def reference_weights(model, side, forward):
+    """The weights of every layer, as the reference attention returns them."""
+    captured = []
 
-    def watched(q, k, v, **around):
-        y, weights = dot_product_attention(q, k, v, **around)
-        found.append(weights)
+    def capturing(q, k, v, **options):
+        y, weights = dot_product_attention(q, k, v, **options)
+        captured.append(weights)
         return y, weights
 
     use_attention(model, "reference")
-    modules = modules_of(model, side)
-    for module in modules:
-        module.attention_fn = watched
+    for module in attention_modules(model, side):
+        module.attention_fn = capturing
     with torch.no_grad():
-        call()
+        forward()
     use_attention(model, "fast")
-    return found
+    return captured
 
 
 @pytest.mark.parametrize("config", GPTS, ids=name)
-def test_a_gpt_is_recorded_as_it_is(config):
+def test_maps_of_a_gpt_equal_the_definition(config):
     model, ids = gpt(**config), [3, 1, 4, 1, 5]
     with torch.no_grad():
-        before = model(torch.tensor([ids]))
-    maps = record(model, ids)
-    wanted = by_definition(model, "decoder", lambda: model(torch.tensor([ids])))
-    for seen, weights in zip(maps, wanted, strict=True):
-        torch.testing.assert_close(seen.weights, weights[0], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(seen.weights.sum(-1), torch.ones(seen.weights.shape[:2]))
-        assert seen.weights.triu(1).abs().max() == 0
+        logits = model(torch.tensor([ids]))
+    maps = attention_maps(model, ids)
+    expected = reference_weights(model, "decoder", lambda: model(torch.tensor([ids])))
+    for attention, weights in zip(maps, expected, strict=True):
+        torch.testing.assert_close(attention.weights, weights[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:2]))
+        assert attention.weights.triu(1).abs().max() == 0
     with torch.no_grad():
-        assert torch.equal(model(torch.tensor([ids])), before)
+        assert torch.equal(model(torch.tensor([ids])), logits)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder", "cross"])
 @pytest.mark.parametrize("config", TRANSFORMERS, ids=name)
-def test_an_encoder_decoder_is_recorded_on_every_side(config, side):
+def test_maps_of_an_encoder_decoder_equal_the_definition_on_every_side(config, side):
     model, ids, source = transformer(**config), [1, 7, 9], [4, 8, 15, 16]
 
-    def call():
+    def forward():
         return model(torch.tensor([ids]), source=torch.tensor([source]))
 
-    maps = record(model, ids, source=source, side=side, heads=[2, 0])
-    wanted = by_definition(model, side, call)
-    assert len(maps) == len(wanted)
-    for seen, weights in zip(maps, wanted, strict=True):
-        torch.testing.assert_close(seen.weights, weights[0][[2, 0]], rtol=1e-4, atol=1e-5)
+    maps = attention_maps(model, ids, source=source, side=side, heads=[2, 0])
+    expected = reference_weights(model, side, forward)
+    assert len(maps) == len(expected)
+    for attention, weights in zip(maps, expected, strict=True):
+        torch.testing.assert_close(attention.weights, weights[0][[2, 0]], rtol=1e-4, atol=1e-5)
 
 
-def test_one_layer_of_an_encoder():
+def test_one_layer_and_head_of_an_encoder():
     model = headway.create("bert-mini", vocab_size=50)
-    (seen,) = record(model, [5, 6, 7], layers=[1], heads=[0])
-    assert (seen.side, seen.layer, seen.heads, tuple(seen.weights.shape)) == ("encoder", 1, [0], (1, 3, 3))
+    (attention,) = attention_maps(model, [5, 6, 7], layers=[1], heads=[0])
+    assert (attention.side, attention.layer, attention.heads) == ("encoder", 1, [0])
+    assert attention.weights.shape == (1, 3, 3)
+
+
+def test_a_text_gets_maps_labels_a_table_and_a_plot(tmp_path):
+    tokenizer = train_tokenizer("char", ["a b"])
+    model = headway.create("gpt", vocab_size=tokenizer.vocab_size, d_model=8, n_heads=2, n_layers=2, context=16)
+    model.tokenizer = tokenizer
+    result = text_attention(model, "a b", heads=[1])
+    assert result.rows == result.columns
+    assert result.rows[-3:] == ["a", "·", "b"]
+    assert [(attention.layer, attention.heads) for attention in result.maps] == [(0, [1]), (1, [1])]
+    assert len(render_text(result.maps[-1], result.rows, result.columns).splitlines()) == len(result.rows)
+    file = plot(result.maps, result.rows, result.columns, tmp_path / "maps.png")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="a GPT has no source: pass one text"):
+        text_attention(model, "a", "b")
+    with pytest.raises(InputError, match="layer 2: there are 2, counted from 0"):
+        text_attention(model, "a", layers=[2])

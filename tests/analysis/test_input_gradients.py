@@ -1,21 +1,21 @@
-"""How far back models feel."""
+"""Input gradients decay with distance as the theory says."""
 
 import pytest
 import torch
 
 import headway
-from headway.analysis.input_gradients import as_text, draw, gradient_reach
-from headway.errors import InputError
+from headway.analysis.input_gradients import compare_reach, gradient_reach, plot, render_text
+from headway.errors import ConfigError, InputError
 
 IDS = torch.randint(11, (80,), generator=torch.Generator().manual_seed(0)).tolist()
 
 
 def elman(factor: float):
-    """W_hh = factor · I: what came d steps ago counts factor^d."""
+    """An Elman RNN with W_hh = factor · I: an input d steps back counts factor^d."""
     model = headway.create("rnn", vocab_size=11, d_model=8)
     with torch.no_grad():
         (layer,) = model.layers
-        model.embedding.mul_(0.1)  # small, so that tanh is nearly straight
+        model.embedding.mul_(0.1)  # small, so that tanh is nearly linear
         layer.weight_x.copy_(torch.eye(8))
         layer.weight_h.copy_(factor * torch.eye(8))
         layer.bias_x.zero_()
@@ -23,36 +23,38 @@ def elman(factor: float):
     return model
 
 
-def test_an_elman_network_forgets_by_its_factor():
+def test_the_reach_of_an_elman_rnn_decays_by_its_recurrent_weight():
     for factor in (0.5, 0.9):
-        found = gradient_reach(elman(factor), IDS, distance=12, places=5).values
-        assert found == pytest.approx([factor**d for d in range(12)], rel=0.05)
+        values = gradient_reach(elman(factor), IDS, distance=12, places=5).values
+        assert values == pytest.approx([factor**d for d in range(12)], rel=0.05)
 
 
-def test_every_family_that_learns_has_a_reach(tmp_path):
+def test_every_neural_language_model_has_a_reach(tmp_path):
     families = {
         "gpt": {"n_layers": 1, "n_heads": 2, "context": 32},
         "lstm": {"n_layers": 2},
         "nplm": {"order": 4, "d_hidden": 9},
     }
-    found = [
-        gradient_reach(headway.create(name, vocab_size=11, d_model=8, **more), IDS, distance=10, places=3, name=name)
-        for name, more in families.items()
+    reaches = [
+        gradient_reach(headway.create(name, vocab_size=11, d_model=8, **config), IDS, distance=10, places=3, name=name)
+        for name, config in families.items()
     ]
-    assert all(one.values[0] == 1.0 and len(one.values) == 10 for one in found)
-    window = found[2].values
-    assert all(v > 0 for v in window[:3])
-    assert window[3:] == [0.0] * 7  # it sees three words, and nothing before
-    assert "lstm" in as_text(found)
-    assert draw(found, tmp_path / "reach.png").stat().st_size > 5000
+    assert all(reach.values[0] == 1.0 and len(reach.values) == 10 for reach in reaches)
+    nplm = reaches[2].values
+    assert all(value > 0 for value in nplm[:3])
+    assert nplm[3:] == [0.0] * 7  # order 4: it sees three tokens
+    assert "lstm" in render_text(reaches)
+    assert plot(reaches, tmp_path / "reach.png").stat().st_size > 5000
 
 
-def test_what_has_no_gradient_or_no_room_says_so():
-    with pytest.raises(InputError, match="has no vectors"):
+def test_models_without_gradients_and_texts_that_are_too_short_are_refused(tmp_path):
+    with pytest.raises(InputError, match="has no token embeddings"):
         gradient_reach(headway.create("ngram", vocab_size=11), IDS, distance=4)
-    with pytest.raises(InputError, match="too few to look 90 back"):
+    with pytest.raises(InputError, match="80 tokens are too few for distance=90"):
         gradient_reach(elman(0.5), IDS, distance=90)
     with pytest.raises(InputError, match="more than the context of 8"):
         gradient_reach(
             headway.create("gpt", vocab_size=11, d_model=8, n_heads=2, n_layers=1, context=8), IDS, distance=9
         )
+    with pytest.raises(ConfigError, match="is not a run, so it has no validation split: name a text file with --text"):
+        compare_reach([tmp_path])

@@ -1,23 +1,27 @@
-"""A comparison is fair: the same data, tokens, windows and budget for all, and every number can be found again."""
+"""A comparison is fair: all models share data, tokenizer, context and budget, and every number can be reproduced."""
 
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 import headway
-from headway.comparison.budget import Budget
+from headway.comparison.budget import Budget, SharedSettings, shared_recipe
 from headway.comparison.compare import compare
-from headway.comparison.report import draw, markdown, text_table
-from headway.comparison.scoring import _bins
+from headway.comparison.lineup import TEXT as TEMPLATES
+from headway.comparison.report import plot, render_markdown, render_text
+from headway.comparison.scoring import ScoringOptions, TextEvaluator, length_ranges
 from headway.config import load_recipe
 from headway.costs import flops_per_token
-from headway.data import read_split
+from headway.data import read_split, synthetic_tasks
 from headway.errors import CheckpointError, ConfigError, DataError
 from headway.models import NGram
+from headway.tokenizers import train as train_tokenizer
 
 TEXT = "".join(f"the {a} sat on the {b}. the {b} saw the {a}.\n" for a in ("cat", "dog", "cow") for b in ("mat", "hat"))
+TOKENS = 15_000
 SMALL = {
     "params": 20_000,
     "context": 32,
@@ -33,257 +37,286 @@ def text(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def contest(text, tmp_path_factory):
-    place = tmp_path_factory.mktemp("compare") / "out"
-    said = []
-    return compare(data=text, tokens=20_000, out=place, say=said.append, **SMALL), place, said
+def pairs(tmp_path_factory):
+    """A table of two columns: letters and their capitals."""
+    file = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    rows = [f"{'a b c d e'[:n]}\t{'A B C D E'[:n]}" for n in (1, 3, 5, 7, 9)] * 40
+    file.write_text("\n".join(f"{i} {row}" for i, row in enumerate(rows)))
+    return str(file)
 
 
-def test_all_learn_from_as_many_tokens_and_are_as_large(contest):
-    found, _, _ = contest
-    assert [row.name for row in found.rows] == ["ngram", "nplm", "rnn", "lstm", "gru", "gpt", "llama"]
-    for row in found.rows[1:]:
-        assert row.n_tokens == pytest.approx(20_000, rel=0.03)  # in whole steps
-        assert 10_000 < row.n_params < 40_000
-        assert row.flops == row.n_tokens * flops_per_token(headway.load(row.run).config, 32) > 0
-        assert row.curve[-1].tokens == row.n_tokens
-        assert len(row.curve) == 8
-        assert row.sample.startswith(found.prompt[:12])
-    assert found.rows[0].flops == 0
-    assert found.rows[0].curve == []
+@pytest.fixture(scope="module")
+def timeline(text, tmp_path_factory):
+    """All language models, trained once for the whole file."""
+    return compare(data=text, tokens=TOKENS, out=tmp_path_factory.mktemp("compare") / "out", **SMALL)
 
 
-def test_what_has_changed_since_is_not_gone_on_with(text, tmp_path):
-    data = tmp_path / "mine.txt"
+@pytest.fixture(scope="module")
+def shared(text):
+    """What the recipes of a comparison are built from."""
+    recipe = shared_recipe(text, SMALL["settings"])
+    tokenizer = train_tokenizer("char", [TEXT])
+    return SharedSettings(recipe, "text", 32, Budget(params=20_000, tokens=500), tokenizer, Path("tokenizer"))
+
+
+# ── budget ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_models_have_the_same_budget(timeline):
+    assert [result.name for result in timeline.results] == ["ngram", "nplm", "rnn", "lstm", "gru", "gpt", "llama"]
+    for result in timeline.results[1:]:
+        assert result.n_tokens == pytest.approx(TOKENS, rel=0.03)  # in whole steps
+        assert 10_000 < result.n_params < 40_000
+        assert result.flops == result.n_tokens * flops_per_token(headway.load(result.run).config, 32) > 0
+        assert result.curve[-1].tokens == result.n_tokens
+        assert len(result.curve) == 8
+        assert result.sample.startswith(timeline.prompt[:12])
+    assert timeline.results[0].flops == 0
+    assert timeline.results[0].curve == []
+
+
+def test_a_budget_in_seconds_gives_all_models_the_same_time(text, tmp_path):
+    comparison = compare(["rnn", "gpt"], data=text, seconds=0.4, out=tmp_path / "out", **SMALL)
+    for result in comparison.results:
+        assert 0.4 <= result.seconds < 2.0
+        assert len(result.curve) >= 2
+
+
+def test_budgets_that_make_no_sense_are_refused():
+    with pytest.raises(ConfigError, match="tokens=5 and seconds=1 are both set: choose one"):
+        Budget(tokens=5, seconds=1)
+    with pytest.raises(ConfigError, match="seconds=0 is not a budget"):
+        Budget(seconds=0)
+
+
+# ── scores ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_scores_are_those_of_the_best_checkpoint_with_the_shared_context(timeline):
+    documents = list(read_split(load_recipe(timeline.results[1].run).data, "valid"))
+    for result in timeline.results:
+        score = headway.evaluate(headway.load(result.run), documents, context=32)
+        assert result.scores["bits_per_byte"] == pytest.approx(score.bits_per_byte, abs=1e-6)
+        assert result.scores["perplexity"] == pytest.approx(score.perplexity, rel=1e-6)
+        if result.curve:
+            assert result.scores["bits_per_byte"] == pytest.approx(min(point.score for point in result.curve), abs=1e-6)
+
+
+def test_every_model_learns(timeline):
+    """Letter frequencies alone give 3.7 bits per byte here."""
+    for result in timeline.results:
+        assert result.scores["bits_per_byte"] < 3.0, result.name
+
+
+def test_a_prompt_longer_than_half_the_context_is_cut(shared):
+    prompt = "the cat sat on the mat"
+    evaluator = TextEvaluator(shared.recipe, 12, ScoringOptions(prompt=prompt, sample_tokens=4))
+    gpt = headway.create("gpt", vocab_size=shared.tokenizer.vocab_size, d_model=8, n_heads=2, n_layers=1, context=12)
+    rnn = headway.create("rnn", vocab_size=shared.tokenizer.vocab_size, d_model=8)
+    gpt.tokenizer = rnn.tokenizer = shared.tokenizer
+    assert evaluator.sample(gpt).startswith("the ca")
+    assert not evaluator.sample(gpt).startswith(prompt)
+    assert evaluator.sample(rnn).startswith(prompt)
+
+
+@pytest.mark.parametrize("is_task", [True, False], ids=["task", "tsv"])
+def test_models_of_pairs_are_scored_by_their_translations_and_by_length(is_task, pairs, tmp_path, monkeypatch):
+    data, long_data = ("reverse:2", "reverse:4") if is_task else (pairs, None)
+    monkeypatch.setitem(synthetic_tasks.task_pairs.__kwdefaults__, "n", 1_500)  # of 20,000 pairs
+    settings = ["train.device=cpu", "eval.num_evals=1"]
+    options = {"params": 20_000, "context": 64, "limit": 120, "settings": settings}
+    comparison = compare(data=data, tokens=1_000, long_data=long_data, out=tmp_path / "out", **options)
+    assert [result.name for result in comparison.results] == ["seq2seq", "bahdanau", "transformer"]
+    assert comparison.metric == ("exact_match" if is_task else "bleu")
+    for result in comparison.results:
+        assert set(result.scores) == ({"exact_match"} if is_task else {"exact_match", "bleu"})
+        assert 0 < sum(bucket.n for bucket in result.by_length) <= 240
+        if is_task:
+            assert all(bucket.n >= 10 for bucket in result.by_length)
+            assert len(result.by_length) > 3
+    if is_task:
+        assert comparison.longest < max(bucket.most for bucket in comparison.results[0].by_length)
+    assert "by the number of source tokens" in render_text(comparison)
+    assert plot(comparison, tmp_path / "lengths.png").stat().st_size > 5_000
+
+
+def test_lengths_are_counted_in_the_tokens_of_the_comparison(pairs, tmp_path):
+    options = {"params": 20_000, "tokens": 200, "limit": 40, "data": pairs}
+    chars, words = (["train.device=cpu", f"tokenizer.kind={kind}"] for kind in ("char", "word"))
+    compare(["seq2seq"], out=tmp_path / "chars", settings=chars, **options)
+    run = str(tmp_path / "chars" / "seq2seq")
+    words.append("tokenizer.min_frequency=1")
+    comparison = compare(["bahdanau", run], out=tmp_path / "words", settings=words, **options)
+    first, second = ([(b.least, b.most, b.n) for b in result.by_length] for result in comparison.results)
+    assert first == second != []
+
+
+def test_long_data_may_be_a_table_of_two_columns(pairs, tmp_path):
+    file = tmp_path / "more.tsv"
+    file.write_text("".join(f"{i}th of May 1987\t1987-05-{i:02}\n" for i in range(10, 29)))
+    options = {"params": 20_000, "tokens": 200, "settings": ["train.device=cpu", "tokenizer.kind=char"]}
+    comparison = compare(["seq2seq"], data=pairs, long_data=str(file), out=tmp_path / "out", **options)
+    assert sum(bucket.n for bucket in comparison.results[0].by_length) == int(comparison.size.split()[0]) + 19
+    (tmp_path / "plain.txt").write_text("no pairs")
+    with pytest.raises(DataError, match=r"plain\.txt"):
+        compare(["seq2seq"], data=pairs, long_data=str(tmp_path / "plain.txt"), out=tmp_path / "no", **options)
+
+
+@pytest.mark.parametrize("longest", [1, 9, 10, 11, 37, 200, 1234])
+def test_every_length_is_in_exactly_one_range(longest):
+    ranges = length_ranges([length for length in range(1, longest + 1) for _ in range(12)])
+    assert len(ranges) <= 10
+    for length in range(1, longest + 1):
+        assert sum(low <= length <= high for low, high in ranges) == 1
+
+
+# ── resume ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_resume_skips_finished_models_and_keeps_the_budget(timeline, text):
+    messages = []
+    options = {"data": text, "out": timeline.path, **SMALL}
+    resumed = compare(tokens=TOKENS, resume=True, on_message=messages.append, **options)
+    finished = [message for message in messages if message.startswith("finished")]
+    assert finished == [f"finished    {result.name}, in an earlier run" for result in timeline.results]
+    assert resumed.results == timeline.results
+    with pytest.raises(ConfigError, match=f"was started with tokens={TOKENS}, not 30000"):
+        compare(tokens=30_000, resume=True, **options)
+    with pytest.raises(CheckpointError, match="already exists; choose another folder with --out"):
+        compare(tokens=TOKENS, **options)
+
+
+def test_resume_refuses_changed_recipes_and_data(tmp_path):
+    data, recipe = tmp_path / "mine.txt", tmp_path / "mine.toml"
     data.write_text(TEXT * 8)
-    recipe = tmp_path / "mine.toml"
     recipe.write_text('[model]\nfamily = "ngram"\norder = 2\n')
-    out = tmp_path / "out"
-    compare([str(recipe)], data=str(data), tokens=100, out=out, **SMALL)
+    options = {"data": str(data), "tokens": 100, "out": tmp_path / "out", **SMALL}
+    compare([str(recipe)], **options)
     recipe.write_text('[model]\nfamily = "ngram"\norder = 3\n')
-    with pytest.raises(ConfigError, match="was trained by another recipe than mine is now"):
-        compare([str(recipe), "ngram"], data=str(data), tokens=100, out=out, resume=True, **SMALL)
+    with pytest.raises(ConfigError, match="was trained with another recipe than mine has now"):
+        compare([str(recipe), "ngram"], resume=True, **options)
     recipe.write_text('[model]\nfamily = "ngram"\norder = 2\n')
     data.write_text(TEXT * 7 + "another end")
     with pytest.raises(DataError, match="has changed since"):
-        compare([str(recipe), "ngram"], data=str(data), tokens=100, out=out, resume=True, **SMALL)
+        compare([str(recipe), "ngram"], resume=True, **options)
 
 
-def test_a_run_that_may_know_the_answers_is_named(text, tmp_path):
-    compare(["ngram"], data=text, tokens=100, out=tmp_path / "before", **SMALL)
-    run, said = str(tmp_path / "before" / "ngram"), []
+def test_an_interrupted_comparison_resumes_to_the_same_scores(text, tmp_path, monkeypatch):
+    names, options = ["ngram", "rnn"], {"data": text, "tokens": 1_200, **SMALL}
+
+    def fit_and_interrupt(model, texts, fit=NGram.fit_texts):
+        fit(model, texts)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def interrupt(progress):
+        if progress.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(NGram, "fit_texts", fit_and_interrupt)
+        assert compare(names, out=out, **options) is None
+    assert compare(names, out=out, resume=True, on_step=interrupt, **options) is None
+    resumed = compare(names, out=out, resume=True, **options)
+    uninterrupted = compare(names, out=tmp_path / "uninterrupted", **options)
+    assert [result.scores for result in resumed.results] == [result.scores for result in uninterrupted.results]
+
+
+# ── candidates and settings ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_finished_run_is_scored_as_it_is(timeline, text, tmp_path):
+    rnn = timeline.results[2]
+    comparison = compare([rnn.run, "ngram"], data=text, tokens=100, out=tmp_path / "out", **SMALL)
+    assert comparison.results[0].name == "rnn"
+    assert comparison.results[0].scores["bits_per_byte"] == pytest.approx(rnn.scores["bits_per_byte"], abs=1e-6)
+    assert comparison.results[0].n_tokens == rnn.n_tokens
+
+
+def test_a_run_trained_with_another_split_gets_a_warning(text, timeline, tmp_path):
+    run, messages = str(Path(timeline.path) / "ngram"), []
     settings = [*SMALL["settings"], "data.test_fraction=0.2"]
-    given = {**SMALL, "settings": settings, "data": text, "tokens": 100}
-    found = compare(["ngram", run], out=tmp_path / "now", say=said.append, **given)
-    assert [row.name for row in found.rows] == ["ngram", run]  # two of one name are told apart by their place
-    assert any(f"{run} has learned from text.txt with data.test_fraction=0" in line for line in said)
-    assert "of the test part" in text_table(found)
-    said.clear()
-    alone = compare([run], data=text, out=tmp_path / "alone", say=said.append, settings=SMALL["settings"], context=32)
-    assert not any("may know" in line for line in said)
-    assert "as they were trained" in text_table(alone)
+    options = {**SMALL, "settings": settings, "data": text, "tokens": 100, "on_message": messages.append}
+    comparison = compare(["ngram", run], out=tmp_path / "out", **options)
+    assert [result.name for result in comparison.results] == ["ngram", run]  # the path, where two names are equal
+    assert any(f"{run} was trained on text.txt with data.test_fraction=0" in message for message in messages)
+    assert "scored on the test split" in render_text(comparison)
+    messages.clear()
+    options |= {"settings": SMALL["settings"], "tokens": None, "params": None}
+    comparison = compare([run], out=tmp_path / "alone", **options)
+    assert not any(message.startswith("warning") for message in messages)
+    assert "as they were trained" in render_text(comparison)
 
 
-def test_lengths_are_counted_in_the_same_tokens_for_all(tmp_path):
-    small = {"params": 20_000, "tokens": 500, "limit": 60}
-    settings = ["train.device=cpu"]
-    compare(["seq2seq"], data="dates", out=tmp_path / "chars", settings=settings, **small)
-    words = [*settings, "tokenizer.kind=word", "tokenizer.min_frequency=1"]
-    run = str(tmp_path / "chars" / "seq2seq")
-    found = compare(["bahdanau", run], data="dates", out=tmp_path / "words", settings=words, **small)
-    theirs = [[(some.least, some.most, some.n) for some in row.by_length] for row in found.rows]
-    assert theirs[0] == theirs[1]
-    assert len(theirs[0]) > 0
+def test_recipes_keep_their_model_and_limit_the_context(text, tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[model]\nname = "gpt-tiny"\ncontext = 16\n[train]\naverage_checkpoints = 2\nbatch_size = 4\n')
+    options = {"data": text, "tokens": 1_000, **SMALL}
+    comparison = compare([str(recipe), "ngram"], out=tmp_path / "out", **{**options, "context": None})
+    assert comparison.context == 16
+    assert [result.name for result in comparison.results] == ["mine", "ngram"]
+    assert comparison.results[0].n_tokens == pytest.approx(1_000, rel=0.05)
+    with pytest.raises(ConfigError, match="mine has a context of 16, less than --context 32: --context 16"):
+        compare([str(recipe)], out=tmp_path / "new", **options)
 
 
-def test_a_table_of_two_columns_is_pairs_wherever_it_is_named(tmp_path):
-    file = tmp_path / "more.tsv"
-    file.write_text("".join(f"{i}th of May 1987\t1987-05-{i:02}\n" for i in range(10, 29)))
-    given = {"params": 20_000, "tokens": 300, "limit": 40, "settings": ["train.device=cpu"]}
-    found = compare(["seq2seq"], data="dates", longer=str(file), out=tmp_path / "out", **given)
-    assert sum(some.n for some in found.rows[0].by_length) >= 50
-    (tmp_path / "plain.txt").write_text("no pairs")
-    with pytest.raises(DataError, match="holds text, and not pairs: name two files as"):
-        compare(["seq2seq"], data="dates", longer=str(tmp_path / "plain.txt"), out=tmp_path / "no", **given)
-
-
-def test_scores_are_those_of_the_best_checkpoint_in_the_same_windows(contest, text):
-    found, _, _ = contest
-    documents = list(read_split(load_recipe(found.rows[1].run).data, "valid"))
-    for row in found.rows:
-        score = headway.evaluate(headway.load(row.run), documents, context=32)
-        assert row.scores["bits_per_byte"] == pytest.approx(score.bits_per_byte, abs=1e-6)
-        assert row.scores["perplexity"] == pytest.approx(score.perplexity, rel=1e-6)
-        if row.curve:
-            assert row.scores["bits_per_byte"] == pytest.approx(min(point.score for point in row.curve), abs=1e-6)
-
-
-def test_learning_shows(contest):
-    """Knowing only how often each letter comes is 3.7 bits per byte here; all of these do better."""
-    found, _, _ = contest
-    for row in found.rows:
-        assert row.scores["bits_per_byte"] < 3.0, row.name
-
-
-def test_what_is_done_is_not_done_again(contest, text):
-    found, place, _ = contest
-    said = []
-    again = compare(data=text, tokens=20_000, out=place, resume=True, say=said.append, **SMALL)
-    assert [line for line in said if line.startswith("done")] == [
-        f"done        {row.name}, before" for row in found.rows
-    ]
-    assert again.rows == found.rows
-    with pytest.raises(ConfigError, match="was begun with tokens=20000, not 30000"):
-        compare(data=text, tokens=30_000, out=place, resume=True, **SMALL)
-    with pytest.raises(CheckpointError, match="is there already"):
-        compare(data=text, tokens=20_000, out=place, **SMALL)
-
-
-def test_a_run_of_ones_own_takes_part_as_it_is(contest, text, tmp_path):
-    found, _, _ = contest
-    mine = found.rows[2]
-    again = compare([mine.run, "ngram"], data=text, tokens=20_000, out=tmp_path / "out", **SMALL)
-    assert again.rows[0].name == "rnn"
-    assert again.rows[0].scores["bits_per_byte"] == pytest.approx(mine.scores["bits_per_byte"], abs=1e-6)
-    assert again.rows[0].n_tokens == mine.n_tokens
-
-
-def test_settings_are_for_all_or_for_one(text, tmp_path):
-    asked = {**SMALL, "settings": [*SMALL["settings"], "train.seed=7", "model.dropout=0.1", "gpt:train.lr=1e-4"]}
-    compare(["ngram", "lstm", "gpt"], data=text, tokens=2_000, out=tmp_path / "out", **asked)
-    lstm, gpt, ngram = (load_recipe(tmp_path / "out" / name) for name in ("lstm", "gpt", "ngram"))
-    assert lstm.train.seed == gpt.train.seed == 7
+def test_settings_are_for_all_models_or_for_one(shared):
+    settings, own = ["train.seed=7", "model.dropout=0.1"], ["train.lr=1e-4"]
+    lstm, ngram = (shared.recipe_for(TEMPLATES[name], settings, []) for name in ("lstm", "ngram"))
+    gpt = shared.recipe_for(TEMPLATES["gpt"], settings, own)
+    assert lstm.train.seed == gpt.train.seed == ngram.train.seed == 7
     assert lstm.model.dropout == gpt.model.dropout == 0.1
     assert gpt.train.lr == 1e-4 != lstm.train.lr
-    assert ngram.model.order == 5
+    assert ngram.model.order == 5  # an n-gram has no dropout
+
+
+def test_settings_of_the_model_leave_its_size_unchanged(shared):
+    recipe = shared.recipe_for(TEMPLATES["gpt"], [], ["model.n_layers=8"])
+    assert recipe.model.n_layers == 8
+    assert 12_000 < headway.create(recipe.model, device="meta").n_params < 30_000
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("lstm:train.lr=1e-4", "is for a contestant that is trained, and 'lstm' is none"),
-        ("model.dropot=0.1", "no contestant has such a setting.*Did you mean 'dropout'"),
-        ("train.steps=3", "asked for by --tokens"),
-        ("gpt:data.path=pydocs", "asked for by --data"),
-        ("gpt:tokenizer.kind=word", "the same for all"),
+        ("lstm:train.lr=1e-4", "'lstm' is not one of the models trained here"),
+        ("model.dropot=0.1", "no model in this comparison has such a setting.*Did you mean 'dropout'"),
+        ("train.steps=3", "set it with --tokens"),
+        ("gpt:data.path=pydocs", "set it with --data"),
+        ("gpt:tokenizer.kind=word", "shared by all models"),
     ],
 )
-def test_a_setting_that_would_change_nothing_or_be_unfair_is_refused(text, tmp_path, setting, message):
+def test_settings_without_effect_and_unfair_ones_are_refused(text, tmp_path, setting, message):
     with pytest.raises(ConfigError, match=message):
         compare(["gpt", "ngram"], data=text, tokens=10, out=tmp_path / "new", settings=[setting])
     assert not (tmp_path / "new").exists()
 
 
-def test_settings_of_the_model_leave_it_as_large_as_asked(text, tmp_path):
-    asked = {**SMALL, "settings": [*SMALL["settings"], "gpt:model.n_layers=8"]}
-    found = compare(["gpt"], data=text, tokens=500, out=tmp_path / "out", **asked)
-    assert 12_000 < found.rows[0].n_params < 30_000
-    assert load_recipe(found.rows[0].run).model.n_layers == 8
-
-
-def test_recipes_take_part_and_who_cannot_is_refused_before_anyone_is_trained(text, tmp_path):
-    (tmp_path / "mine.toml").write_text(
-        '[model]\nname = "gpt-tiny"\ncontext = 16\n[train]\naverage = 2\nbatch_size = 4\n'
-    )
+def test_models_that_do_not_fit_the_data_are_refused_before_training(text, tmp_path):
     (tmp_path / "bert.toml").write_text('[model]\nname = "bert-mini"\n')
-    asked = {**SMALL, "context": None}
-    found = compare([str(tmp_path / "mine.toml"), "rnn"], data=text, tokens=2_000, out=tmp_path / "out", **asked)
-    assert found.context == 16
-    assert [row.name for row in found.rows] == ["mine", "rnn"]
-    assert found.rows[0].n_tokens == pytest.approx(2_000, rel=0.05)
-    with pytest.raises(ConfigError, match="mine has a context of 16, and windows are of 32: --context 16"):
-        compare([str(tmp_path / "mine.toml")], data=text, tokens=2_000, out=tmp_path / "new", **SMALL)
-    for other in (str(tmp_path / "bert.toml"), "reverse"):
-        with pytest.raises(ConfigError, match="which is not what is asked of text"):
-            compare(["rnn", other], data=text, tokens=2_000, out=tmp_path / "new", **SMALL)
-    assert not (tmp_path / "new").exists()
+    out = tmp_path / "new"
+    for name in (str(tmp_path / "bert.toml"), "reverse"):
+        with pytest.raises(ConfigError, match=r"has the objective .* models of text are trained with 'causal'"):
+            compare(["rnn", name], data=text, out=out)
+    with pytest.raises(ConfigError, match="seq2seq learns from pairs, but the data is text; choose from ngram"):
+        compare(["seq2seq"], data=text, out=out)
+    with pytest.raises(ConfigError, match=r"no model, recipe, TOML file or run 'lstn'.*Did you mean 'lstm'"):
+        compare(["lstn"], data=text, out=out)
+    with pytest.raises(ConfigError, match="'rnn' is listed twice"):
+        compare(["rnn", "rnn"], data=text, out=out)
+    with pytest.raises(ConfigError, match="long_data='dates:3' is for pairs"):
+        compare(["gpt"], data=text, long_data="dates:3", out=out)
+    assert not out.exists()
 
 
-def test_an_interrupted_comparison_goes_on(text, tmp_path, monkeypatch):
-    def count(model, texts, fit=NGram.fit_texts):
-        fit(model, texts)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(NGram, "fit_texts", count)
-        assert compare(["ngram", "rnn"], data=text, tokens=2_000, out=tmp_path / "out", **SMALL) is None
-
-    def stop(progress):
-        if progress.step == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    again = {"data": text, "tokens": 2_000, "out": tmp_path / "out", "resume": True, **SMALL}
-    assert compare(["ngram", "rnn"], report=stop, **again) is None
-    found = compare(["ngram", "rnn"], **again)
-    whole = compare(["ngram", "rnn"], data=text, tokens=2_000, out=tmp_path / "whole", **SMALL)
-    assert [row.scores for row in found.rows] == [row.scores for row in whole.rows]
+# ── report ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_prompt_longer_than_the_context_is_cut(text, tmp_path):
-    asked = {**SMALL, "context": 12}
-    found = compare(["gpt", "rnn"], data=text, tokens=500, prompt="the cat sat on the mat", out=tmp_path / "o", **asked)
-    assert found.rows[0].sample.startswith("the ca")
-    assert found.rows[1].sample.startswith("the cat sat on the mat")
-
-
-def test_by_the_clock_all_have_the_same_time(text, tmp_path):
-    found = compare(["rnn", "gpt"], data=text, seconds=1.0, out=tmp_path / "out", **SMALL)
-    for row in found.rows:
-        assert 1.0 <= row.seconds < 3.0
-        assert len(row.curve) >= 2
-
-
-@pytest.mark.parametrize("data", ["reverse:2", "tsv"])
-def test_pairs_are_scored_by_what_is_written_and_by_length(data, tmp_path):
-    if data == "tsv":
-        data = str(tmp_path / "pairs.tsv")
-        rows = [f"{'a b c d e'[:n]}\t{'A B C D E'[:n]}" for n in (1, 3, 5, 7, 9)] * 40
-        (tmp_path / "pairs.tsv").write_text("\n".join(f"{i} {row}" for i, row in enumerate(rows)))
-    longer = "reverse:4" if data == "reverse:2" else None
-    asked = {"params": 30_000, "context": 64, "limit": 200, "settings": ["train.device=cpu", "data.pairs=1,2"]}
-    if longer:
-        asked["settings"] = asked["settings"][:1]
-    found = compare(data=data, tokens=3_000, longer=longer, out=tmp_path / "out", **asked)
-    assert [row.name for row in found.rows] == ["seq2seq", "bahdanau", "transformer"]
-    assert found.metric == ("exact_match" if longer else "bleu")
-    for row in found.rows:
-        assert set(row.scores) == ({"exact_match"} if longer else {"exact_match", "bleu"})
-        assert 0 < sum(some.n for some in row.by_length) <= 400
-        assert longer is None or (all(some.n >= 10 for some in row.by_length) and len(row.by_length) > 3)
-    if longer:
-        assert found.longest < max(some.most for some in found.rows[0].by_length)
-    assert "by the number of tokens of the source" in text_table(found)
-    assert draw(found, tmp_path / "lengths.png").stat().st_size > 5_000
-
-
-@pytest.mark.parametrize("most", [1, 9, 10, 11, 37, 200, 1234])
-def test_every_length_is_in_one_range(most):
-    ranges = _bins([length for length in range(1, most + 1) for _ in range(12)])
-    assert len(ranges) <= 10
-    for length in range(1, most + 1):
-        assert sum(a <= length <= b for a, b in ranges) == 1
-
-
-def test_it_is_told_in_a_table_in_markdown_and_in_a_picture(contest, tmp_path):
-    found, place, _ = contest
-    table, document = text_table(found), markdown(found)
-    for row in found.rows:
-        for text in (table, document):
-            assert f"{row.n_params:,}" in text
-            assert f"{row.scores['bits_per_byte']:.4f}" in text
-    assert draw(found, tmp_path / "compare.png").stat().st_size > 10_000
-    kept = json.loads((place / "compare.json").read_text())
-    assert [row["name"] for row in kept["rows"]] == [row.name for row in found.rows]
-
-
-def test_what_cannot_be_compared_is_refused(text, tmp_path):
-    with pytest.raises(ConfigError, match="seq2seq learns from pairs, and this is text; for it there are ngram"):
-        compare(["seq2seq"], data=text)
-    with pytest.raises(ConfigError, match=r"no contestant, recipe, TOML file or run 'lstn'.*Did you mean 'lstm'"):
-        compare(["lstn"], data=text)
-    with pytest.raises(ConfigError, match="tokens=5, seconds=1: one of the two"):
-        Budget(tokens=5, seconds=1)
-    with pytest.raises(ConfigError, match="seconds=0 is no budget"):
-        Budget(seconds=0)
-    with pytest.raises(ConfigError, match="longer sentences are asked of pairs"):
-        compare(["gpt"], data=text, longer="dates:3", out=tmp_path / "out")
+def test_results_are_rendered_as_text_markdown_json_and_a_plot(timeline, tmp_path):
+    for document in (render_text(timeline), render_markdown(timeline)):
+        for result in timeline.results:
+            assert f"{result.n_params:,}" in document
+            assert f"{result.scores['bits_per_byte']:.4f}" in document
+    assert plot(timeline, tmp_path / "compare.png").stat().st_size > 10_000
+    saved = json.loads((Path(timeline.path) / "compare.json").read_text())
+    assert [result["name"] for result in saved["results"]] == [result.name for result in timeline.results]

@@ -1,4 +1,4 @@
-"""Costs from configs alone, against counting and against published numbers."""
+"""Costs computed from configs match counted parameters, published numbers and measured memory."""
 
 import pytest
 import torch
@@ -9,25 +9,27 @@ from headway.costs import flops_per_token, peak_flops, training_memory
 from headway.costs.flops import matrix_weights
 
 
-def test_gpt2_costs_what_nanogpt_counts():
-    """6 N + 12 L H Q T with N the parameters without positions: 124M and 1024 tokens, 854.9 MFLOP per token."""
+def test_gpt2_flops_match_nanogpt():
+    """6 N + 12 L H Q T, N without position embeddings: 124M parameters and 1024 tokens give 854.9 MFLOP per token."""
     config = model_config("gpt2", {"bias": False, "vocab_size": 50304})
-    n_params = headway.create(config, device="meta").n_params - 1024 * 768 - 25 * 768  # without positions, gains
+    n_params = (
+        headway.create(config, device="meta").n_params - 1024 * 768 - 25 * 768
+    )  # without positions and norm gains
     assert matrix_weights(config) == n_params
     assert flops_per_token(config, 1024) == pytest.approx(6 * n_params + 12 * 12 * 768 * 1024)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "bert-base", "transformer-base", "gpt-mini"])
-def test_weights_in_products_are_the_models_matrices(name):
+def test_matrix_weights_counts_every_linear_layer_and_the_unembedding(name):
     config = model_config(name)
     model = headway.create(config, device="meta")
     linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
-    linear -= model.pooler.weight.numel() if name == "bert-base" else 0  # once per text, not per token
-    table = config.vocab_size * config.d_model
-    assert matrix_weights(config) == linear + table
+    linear -= model.pooler.weight.numel() if name == "bert-base" else 0  # runs once per text, not per token
+    unembedding = config.vocab_size * config.d_model
+    assert matrix_weights(config) == linear + unembedding
 
 
-def test_devices_are_known_by_their_words():
+def test_peak_flops_matches_devices_by_the_words_of_their_name():
     assert peak_flops("NVIDIA H200") == 989e12
     assert peak_flops("NVIDIA H100 PCIe") == 756e12
     assert peak_flops("NVIDIA A100-SXM4-80GB") == 312e12
@@ -35,25 +37,28 @@ def test_devices_are_known_by_their_words():
     assert peak_flops("Some L40X card") is None
 
 
-def test_memory_grows_with_what_is_held():
-    config, n = model_config("gpt2"), 124_439_808
+def test_training_memory_follows_the_settings():
+    config, n_params = model_config("gpt2"), 124_439_808
 
-    def total(rows=8, ranks=1, **changes):
-        return training_memory(config, n, TrainConfig(**changes), rows=rows, width=1024, ranks=ranks, bytes_each=2)
+    def memory(batch_size=8, ranks=1, **settings):
+        train = TrainConfig(**settings)
+        return training_memory(
+            config, n_params, train, batch_size=batch_size, seq_len=1024, ranks=ranks, bytes_per_element=2
+        )
 
-    plain = total()
-    assert plain.total == sum(plain.__dict__.values())
-    assert total(rows=16).activations == 2 * plain.activations
-    assert total(checkpoint_activations=True).activations < plain.activations / 4
-    assert total(ema=0.9).average == 4 * n
-    assert total(optimizer="sgd").optimizer == 0
-    assert total(ranks=4, parallel="fsdp").optimizer == plain.optimizer / 4
-    assert total(ranks=4, parallel="ddp").optimizer == plain.optimizer
+    default = memory()
+    assert default.total == sum(default.__dict__.values())
+    assert memory(batch_size=16).activations == 2 * default.activations
+    assert memory(checkpoint_activations=True).activations < default.activations / 4
+    assert memory(ema=0.9).ema == 4 * n_params
+    assert memory(optimizer="sgd").optimizer_state == 0
+    assert memory(ranks=4, parallel="fsdp").optimizer_state == default.optimizer_state / 4
+    assert memory(ranks=4, parallel="ddp").optimizer_state == default.optimizer_state
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_estimate_is_what_a_gpu_measures():
-    """Within a quarter, for a compiled step of GPT-2 small."""
+def test_estimated_memory_is_within_a_quarter_of_measured_memory():
+    """For a compiled training step of GPT-2 small."""
     from headway.data.loader import CausalBatch
     from headway.training.objectives import LossModule
     from headway.training.optimizers import Optimizer
@@ -70,5 +75,5 @@ def test_the_estimate_is_what_a_gpu_measures():
     torch.cuda.reset_peak_memory_stats()
     for _ in range(3):
         step(StepBatch([CausalBatch(ids[:, :-1], ids[:, 1:])], [True], 8192), 1 / 8192)
-    estimate = training_memory(config, model.n_params, train, rows=8, width=1024, bytes_each=2).total
+    estimate = training_memory(config, model.n_params, train, batch_size=8, seq_len=1024, bytes_per_element=2).total
     assert estimate == pytest.approx(torch.cuda.max_memory_allocated(), rel=0.25)

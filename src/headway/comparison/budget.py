@@ -1,132 +1,194 @@
-"""What is the same for all: the budget, and how it becomes a recipe for each."""
+"""What all models of a comparison share, and how a candidate becomes a recipe within the budget."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from headway.comparison.lineup import ModelTemplate, scale_to_params
-from headway.comparison.selection import fields_of
-from headway.config import ModelConfig, Recipe, recipe_from_table
+from headway.comparison.selection import model_fields
+from headway.config import DataConfig, ModelConfig, Recipe, TokenizerConfig, recipe_from_table
 from headway.config.recipe import apply_setting
+from headway.data.readers import format_of
+from headway.data.splits import read_split, sources_of, with_absolute_paths
+from headway.data.synthetic_tasks import is_task
 from headway.devices import parse_device
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
-from headway.training.task import iter_pairs
+from headway.tokenizers.loading import tokenizer_file
+from headway.training.record_datasets import iter_pairs
+from headway.training.task import prepare_tokenizer
 from headway.training.throughput import free_memory
 
 DEFAULT_PARAMS, DEFAULT_SECONDS = 1_000_000, 60.0
-LEARNING = {"beta2": 0.98, "weight_decay": 0.01, "warmup_steps": 30}  # of contestants that say nothing else
-LOOKS = 8  # points of a curve
-LEARNED_BYTES = 16  # of a parameter: itself, its gradient and two moments
-FOREVER = 10**9  # steps, of a run that ends by the clock
+DEFAULT_TRAIN = {"beta2": 0.98, "weight_decay": 0.01, "warmup_steps": 30}  # of templates
+NUM_EVALS = 8  # points of a training curve
+TRAIN_BYTES_PER_PARAM = 16  # float32 weight, gradient and two Adam moments
+UNLIMITED_STEPS = 10**9  # of a run that max_seconds ends
+SAMPLE_PAIRS = 1000  # pairs that the mean length is estimated from
+
+TOKENIZERS = {
+    "text": TokenizerConfig(kind="bpe", vocab_size=2000),
+    "pairs": TokenizerConfig(kind="bpe", vocab_size=8000),
+    "task": TokenizerConfig(kind="char"),
+}
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What all have alike: a size, and tokens or seconds."""
+    """The size of each model, and how long it is trained: a number of tokens or of seconds."""
 
-    params: int | None = None  # None: a million, or the size that a recipe has
+    params: int | None = None  # None: a million; recipes keep the size they have
     tokens: int | None = None
-    seconds: float | None = None  # None, without tokens either: a minute
+    seconds: float | None = None  # None, and no tokens: a minute
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name}={value} is no budget: a number above 0")
+                raise ConfigError(f"{name}={value} is not a budget: it must be a finite number above 0")
         if self.tokens is not None and self.seconds is not None:
-            raise ConfigError(f"tokens={self.tokens:,}, seconds={self.seconds:g}: one of the two")
+            raise ConfigError(f"tokens={self.tokens:,} and seconds={self.seconds:g} are both set: choose one")
 
     @property
-    def clock(self) -> float | None:
-        """Seconds, where time is what counts."""
+    def time_limit(self) -> float | None:
+        """Seconds of training per model; None if the budget is in tokens."""
         return (self.seconds or DEFAULT_SECONDS) if self.tokens is None else None
 
     @property
     def summary(self) -> str:
-        each = f"{self.clock:g} seconds" if self.tokens is None else f"{self.tokens:,} tokens"
-        return f"about {self.params or DEFAULT_PARAMS:,} parameters, {each} each"
+        amount = f"{self.time_limit:g} seconds" if self.tokens is None else f"{self.tokens:,} tokens"
+        return f"about {self.params or DEFAULT_PARAMS:,} parameters, {amount} each"
+
+
+# ── the shared recipe ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shared_recipe(data: str, settings: Sequence[str]) -> Recipe:
+    """The data, tokenizer and training settings that all models share, as a recipe; its model is not used."""
+    table: dict[str, Any] = {"data": {"path": data}}
+    for setting in settings:
+        if not setting.startswith("model."):
+            apply_setting(table, setting)
+    recipe = recipe_from_table(table)
+    config = recipe.data
+    if format_of(config.path) in ("csv", "tsv") and config.pairs is config.text is config.label is None:
+        config = config.replace(pairs="1,2")
+    return recipe.replace(data=with_absolute_paths(config))
+
+
+def data_kind(data: DataConfig) -> str:
+    """What the data holds, "text" or "pairs"; models of anything else are not compared."""
+    kinds = {source.kind for source, _ in sources_of(data).values()}
+    if kinds not in ({"text"}, {"pairs"}):
+        raise ConfigError(f"{data.path} holds {' and '.join(sorted(kinds))}: compare models of text, or of pairs")
+    return kinds.pop()
+
+
+def iter_texts(recipe: Recipe, kind: str, split: Literal["train", "valid", "test"]) -> Iterator[str]:
+    """The documents of a split; of pairs, source and target in turn."""
+    if kind == "text":
+        return iter(read_split(recipe.data, split))
+    return chain.from_iterable((pair.source, pair.target) for pair in iter_pairs(recipe, split))
+
+
+def shared_tokenizer(recipe: Recipe, kind: str, folder: Path, *, is_configured: bool) -> Tokenizer:
+    """The tokenizer in the folder if there is one, else a new one trained on the training split. `is_configured`: the
+    recipe says which, instead of the default for this kind of data."""
+    if tokenizer_file(folder):
+        return prepare_tokenizer(TokenizerConfig(path=str(folder)), [])
+    config = recipe.tokenizer if is_configured else TOKENIZERS["task" if is_task(recipe.data.path) else kind]
+    return prepare_tokenizer(config, iter_texts(recipe, kind, "train"))
 
 
 @dataclass(frozen=True)
 class SharedSettings:
-    """What is the same for all who take part."""
+    """Everything that is the same for all models of a comparison."""
 
-    plan: Recipe
-    kind: str
-    window: int
+    recipe: Recipe
+    kind: str  # "text" or "pairs"
+    context: int
     budget: Budget
     tokenizer: Tokenizer
-    place: Path
+    tokenizer_dir: Path
 
-    def recipe(self, entrant: ModelTemplate | Recipe, general: Sequence[str], special: Sequence[str]) -> Recipe:
-        """What a contestant is trained by: its own model and rates, and for the rest what all have."""
-        is_text, fields = self.kind == "text", fields_of(entrant)
-        settings: dict[str, Any] = {"model": {}, "train": {}, "eval": {}}
-        for setting in [*general, *special]:
+    def recipe_for(
+        self, candidate: ModelTemplate | Recipe, settings: Sequence[str], own_settings: Sequence[str]
+    ) -> Recipe:
+        """The recipe a candidate is trained with: its own model and learning rate, and the shared rest. `settings`
+        are for all models and apply where the model has them; `own_settings` are for this one."""
+        is_text, fields = self.kind == "text", model_fields(candidate)
+        overrides: dict[str, Any] = {"model": {}, "train": {}, "eval": {}}
+        for setting in [*settings, *own_settings]:
             section, _, key = setting.partition("=")[0].strip().partition(".")
-            if section in ("train", "eval") or (section == "model" and (key in fields or setting in special)):
-                apply_setting(settings, setting)
-        if isinstance(entrant, ModelTemplate):
-            model = self._sized(entrant, settings["model"])
-            learning = {**LEARNING, "batch_size": 8 if is_text else 64, **entrant.train}
+            if section in ("train", "eval") or (section == "model" and (key in fields or setting in own_settings)):
+                apply_setting(overrides, setting)
+        if isinstance(candidate, ModelTemplate):
+            model = self._scaled(candidate, overrides["model"])
+            train = {**DEFAULT_TRAIN, "batch_size": 8 if is_text else 64, **candidate.train}
         else:
-            model, learning = entrant.model, {**_table(entrant.train), "average": 0}
-        train_table = {**learning, "save_every": 0, "keep": 1}
-        eval_table = {"times": LOOKS, "batch_size": 16 if is_text else 128}
+            model, train = candidate.model, {**_table(candidate.train), "average_checkpoints": 0}
+        train |= {"save_every": 0, "keep_checkpoints": 1}
+        eval_table = {"num_evals": NUM_EVALS, "batch_size": 16 if is_text else 128}
         if is_text:
-            train_table.setdefault("window", self.window)
-            eval_table["context"] = self.window
-        tokenizer = {"path": str((self.place / "tokenizer").absolute()), "dropout": self.plan.tokenizer.bpe_dropout}
+            train.setdefault("seq_len", self.context)
+            eval_table["context"] = self.context
+        tokenizer = {"path": str(self.tokenizer_dir.absolute()), "bpe_dropout": self.recipe.tokenizer.bpe_dropout}
         recipe = recipe_from_table({
-            "model": {"family": model.family, **_table(model), **settings["model"]},
+            "model": {"family": model.family, **_table(model), **overrides["model"]},
             "tokenizer": tokenizer,
-            "data": _table(self.plan.data),
-            "train": {**train_table, **settings["train"]},
-            "eval": {**eval_table, **settings["eval"]},
+            "data": _table(self.recipe.data),
+            "train": {**train, **overrides["train"]},
+            "eval": {**eval_table, **overrides["eval"]},
         })  # fmt: skip
         return self._within_budget(recipe)
 
-    def _sized(self, contestant: ModelTemplate, settings: Mapping[str, Any]) -> ModelConfig:
-        given: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size, **settings}
-        if "context" in fields_of(contestant):
-            given["context"] = self.window
-        wanted = self.budget.params or DEFAULT_PARAMS
-        free = free_memory(parse_device(self.plan.train.device))
-        if free is not None and wanted * LEARNED_BYTES > free:
+    def _scaled(self, template: ModelTemplate, settings: Mapping[str, Any]) -> ModelConfig:
+        """The template at the size of the budget, if its training fits into memory."""
+        overrides: dict[str, Any] = {"vocab_size": self.tokenizer.vocab_size, **settings}
+        if "context" in model_fields(template):
+            overrides["context"] = self.context
+        n_params = self.budget.params or DEFAULT_PARAMS
+        free = free_memory(parse_device(self.recipe.train.device))
+        if free is not None and n_params * TRAIN_BYTES_PER_PARAM > free:
             raise ConfigError(
-                f"{wanted:,} parameters need {wanted * LEARNED_BYTES / 2**30:,.0f} GiB to learn, and "
-                f"{free / 2**30:.0f} are free: ask for fewer with --params"
+                f"training {n_params:,} parameters needs {n_params * TRAIN_BYTES_PER_PARAM / 2**30:,.0f} GiB, but only "
+                f"{free / 2**30:.0f} GiB are free: lower --params"
             )
-        return scale_to_params(contestant, wanted, **given)
+        return scale_to_params(template, n_params, **overrides)
 
     def _within_budget(self, recipe: Recipe) -> Recipe:
-        config, tokens = recipe.train, self.budget.tokens
+        train, tokens = recipe.train, self.budget.tokens
         if tokens is None:
-            return recipe.replace(train=config.replace(steps=FOREVER, max_seconds=self.budget.clock))
+            return recipe.replace(train=train.replace(steps=UNLIMITED_STEPS, max_seconds=self.budget.time_limit))
         steps = max(1, round(tokens / self._targets_per_step(recipe)))
-        warmup = min(config.warmup_steps, steps // 10)
-        return recipe.replace(train=config.replace(steps=steps, warmup_steps=warmup, max_seconds=None))
+        warmup = min(train.warmup_steps, steps // 10)
+        return recipe.replace(train=train.replace(steps=steps, warmup_steps=warmup, max_seconds=None))
 
     def _targets_per_step(self, recipe: Recipe) -> float:
-        config = recipe.train
+        """Target tokens of one batch."""
+        train = recipe.train
         if self.kind == "text":
-            return config.batch_size * (config.seq_len or self.window)
-        some = list(islice(iter_pairs(recipe, "train"), 1000))
-        sources, targets = (
-            self.tokenizer.encode_batch([getattr(pair, side) for pair in some]) for side in ("source", "target")
-        )
-        n_targets = sum(map(len, targets)) / len(some) + 1
-        if config.tokens_per_batch is None:
-            return config.batch_size * n_targets
-        longest = sum(max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)) / len(some)
-        return config.tokens_per_batch / longest * n_targets  # rows are filled up by the longer side
+            return train.batch_size * (train.seq_len or self.context)
+        mean_target, mean_longer = self._mean_pair_lengths
+        # tokens_per_batch counts the longer side of each pair.
+        n_pairs = train.batch_size if train.tokens_per_batch is None else train.tokens_per_batch / mean_longer
+        return n_pairs * mean_target
+
+    @cached_property
+    def _mean_pair_lengths(self) -> tuple[float, float]:
+        """Mean tokens of the target and of the longer side of a pair, EOS included, over the first training pairs."""
+        pairs = list(islice(iter_pairs(self.recipe, "train"), SAMPLE_PAIRS))
+        sources = self.tokenizer.encode_batch([pair.source for pair in pairs])
+        targets = self.tokenizer.encode_batch([pair.target for pair in pairs])
+        longer = sum(max(len(source), len(target)) for source, target in zip(sources, targets, strict=True))
+        return sum(map(len, targets)) / len(pairs) + 1, longer / len(pairs) + 1
 
 
 def _table(config: Any) -> dict[str, Any]:
-    """Settings as a recipe has them; what is not set is left out."""
+    """A config as a table of a recipe, without the settings that are None."""
     return {key: value for key, value in msgspec.to_builtins(config).items() if value is not None and key != "family"}

@@ -1,110 +1,56 @@
-"""The contest: every contestant learns from the same data in the same tokens for the same budget, and is scored alike.
+"""Train several models on the same data, with the same tokenizer and the same budget, and score them alike.
 
-    tokenizer = trained once, on the training part
-    for each contestant:  train(recipe of its size, for so many tokens or seconds);  score(its best checkpoint)
+    tokenizer = trained once, on the training split
+    for each model:  train(its recipe, for the budget's tokens or seconds);  score(its best checkpoint)
 
-Each is an ordinary run in a folder of its own, which `headway eval`, `generate` and `show` take; what is compared is
-read back from there, so that a run that was trained before can take part too.
+Each model is an ordinary run in its own folder, which `headway eval`, `generate` and `show` open. Results are read back
+from these folders, so a run that was trained earlier can take part as well.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from headway.comparison.budget import Budget, SharedSettings
-from headway.comparison.lineup import PAIRS, TEXT, ModelTemplate
-from headway.comparison.manifest import check_recipes, check_same, digest, write_plan
-from headway.comparison.scoring import Evaluator, LengthBucket, PairsEvaluator, TextEvaluator
+from headway.comparison.budget import (
+    Budget,
+    SharedSettings,
+    data_kind,
+    iter_texts,
+    shared_recipe,
+    shared_tokenizer,
+)
+from headway.comparison.lineup import ModelTemplate
+from headway.comparison.manifest import (
+    OWN_SETTINGS,
+    check_same_recipes,
+    check_same_settings,
+    digest,
+    write_manifest,
+)
+from headway.comparison.results import Comparison, CurvePoint, ModelResult
+from headway.comparison.scoring import Evaluator, ScoringOptions, make_evaluator
 from headway.comparison.selection import (
     Candidate,
-    check_candidate,
-    check_settings,
-    context_for,
+    Overrides,
+    check_overrides,
     find_candidates,
-    is_done,
-    split_doubt,
+    is_finished,
+    leakage_warning,
+    shared_context,
 )
-from headway.config import (
-    DataConfig,
-    NGramConfig,
-    Recipe,
-    TokenizerConfig,
-    load_recipe,
-    recipe_from_table,
-)
-from headway.config.recipe import apply_setting
+from headway.config import NGramConfig, Recipe, load_recipe
 from headway.costs import flops_per_token
-from headway.data.readers import format_of
-from headway.data.splits import read_split, sources_of, with_absolute_paths
-from headway.data.synthetic_tasks import is_task
-from headway.errors import CheckpointError, ConfigError
+from headway.errors import CheckpointError
 from headway.files import finite, free_name, write_text
 from headway.models import load
 from headway.runs import Run
 from headway.tokenizers import Tokenizer
-from headway.training.task import OnMessage, iter_pairs, prepare_tokenizer
+from headway.training.progress import OnMessage, OnStep
 from headway.training.train import train
-from headway.training.trainer import Progress
-
-TOKENIZERS = {
-    "text": TokenizerConfig(kind="bpe", vocab_size=2000),
-    "pairs": TokenizerConfig(kind="bpe", vocab_size=8000),
-    "task": TokenizerConfig(kind="char"),
-}
-
-OnModelStep = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """Somewhere along the way of learning."""
-
-    tokens: float
-    flops: float
-    seconds: float
-    score: float  # bits per byte, or nats per target of pairs
-
-
-@dataclass(frozen=True)
-class ModelResult:
-    """What is known of a contestant in the end."""
-
-    name: str
-    year: int | None
-    title: str
-    run: str
-    n_params: int
-    n_tokens: int  # learned from, with repetitions
-    steps: int
-    flops: float  # of its training; counting multiplies nothing
-    seconds: float
-    scores: dict[str, float]  # bits_per_byte, perplexity; or exact_match, bleu, nats_per_target
-    curve: list[CurvePoint] = field(default_factory=list)
-    by_length: list[LengthBucket] = field(default_factory=list)
-    sample: str = ""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    data: str
-    kind: str  # "text" or "pairs"
-    part: str  # of the data that scores are of
-    size: str  # of that part, in words
-    context: int
-    vocab_size: int
-    budget: str
-    rows: list[ModelResult]
-    metric: str  # what counts: "bits_per_byte", "exact_match", "bleu"
-    longest: int | None = None  # pairs: tokens of the longest source that was learned from
-    prompt: str = ""
-    path: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare(
@@ -123,177 +69,183 @@ def compare(
     sample_tokens: int = 50,
     out: str | Path | None = None,
     resume: bool = False,
-    say: OnMessage = lambda line: None,
-    report: OnModelStep = lambda progress: None,
+    on_message: OnMessage = lambda line: None,
+    on_step: OnStep = lambda progress: None,
 ) -> Comparison | None:
-    """Train and score several models on the same data; None if someone stopped it.
+    """Train and score several models on the same data; returns None if training was interrupted.
 
-    `names`: contestants (`TEXT`, `PAIRS`), recipes, TOML files, and runs, which are scored as they are; by default all
-    contestants there are for this kind of data. `settings` are those of recipes, for all ("train.seed=2"; a setting of
-    the model for those that have it) or for one ("gpt:model.dropout=0.1"). Of pairs, the first `limit` held-out ones
-    are written by each model, and as many of `long_data`, which is more data, of long_data sentences. With `resume`,
-    contestants that are done in `out` are not trained again.
+    `names` are templates (`TEXT`, `PAIRS`), recipes, TOML files, and runs, which are scored as they are; the default is
+    every template for this kind of data. `settings` are those of recipes, for all models ("train.seed=2"; a setting of
+    `model` for those that have it) or for one ("gpt:model.dropout=0.1"). Models of pairs translate the first `limit`
+    sources of the evaluation split, and as many of `long_data`, a second data source with longer sentences. With
+    `resume`, models that are finished in `out` are not trained again.
     """
-    general, special = _settings(settings)
-    plan = _plan(data, general)
-    kind = _kind(plan.data)
-    entrants = find_candidates(names, TEXT if kind == "text" else PAIRS)
-    for name, entrant in entrants.items():
-        check_candidate(name, entrant, kind)
-    check_settings(general, special, entrants)
-    window, budget = context_for(context, kind, entrants), Budget(params, tokens, seconds)
-    judge = _evaluator(plan, kind, window, long_data, limit, num_beams)
-    place = Path(out) if out is not None else free_name(Path("runs") / "compare")
-    if place.exists() and any(place.iterdir()) and not resume:
-        raise CheckpointError(f"{place} is there already; choose another place with --out, or go on with it: --resume")
-    asked = {"data": data, **asdict(budget), "context": window, "settings": general, "of one": special}
-    asked["content"] = digest(chain(_texts(plan, kind, "train"), _texts(plan, kind, judge.part)))
-    done = [name for name in entrants if is_done(place / name)]
-    check_same(place, asked, done)
-    tokenizer = _tokenizer(plan, kind, place, is_asked=any(setting.startswith("tokenizer.") for setting in general))
-    say(f"tokenizer   {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, the same for all")
-    rules = SharedSettings(plan, kind, window, budget, tokenizer, place)
-    recipes = {
-        name: rules.recipe(entrant, general, special.get(name, []))
-        for name, entrant in entrants.items()
-        if not isinstance(entrant, Path)
-    }
-    asked["recipes"] = check_recipes(place, recipes, done)
-    for name, entrant in entrants.items():
-        if isinstance(entrant, Path) and (doubt := split_doubt(entrant, plan.data)):
-            say(f"note        {name} {doubt}")
-    write_plan(place, asked, tokenizer)  # all that could be wrong with it has been found by now
-    if not _train_all(recipes, place, resume, say, report):
-        return None
-    prompt = judge.prompt if prompt is None else prompt
-    rows = []
-    for name, entrant in entrants.items():
-        say(f"scoring     {name}")
-        run = entrant if isinstance(entrant, Path) else place / name
-        rows.append(_model_result(name, run, entrant, judge, tokenizer, prompt, sample_tokens))
-    found = Comparison(
-        data=data,
-        kind=kind,
-        part=judge.part,
-        size=judge.size,
-        context=window,
-        vocab_size=tokenizer.vocab_size,
-        budget=budget.summary if recipes else "as they were trained",
-        rows=rows,
-        metric=judge.metric,
-        longest=judge.longest_learned(tokenizer) if recipes else None,
-        prompt=prompt,
-        path=str(place),
+    setup = _set_up(
+        names,
+        data,
+        Budget(params, tokens, seconds),
+        context,
+        Overrides.parse(settings),
+        ScoringOptions(long_data, limit, num_beams, prompt, sample_tokens),
     )
-    write_text(place / "compare.json", json.dumps(finite(found.to_dict()), indent=1, ensure_ascii=False) + "\n")
-    return found
+    out_dir = Path(out) if out is not None else free_name(Path("runs") / "compare")
+    if out_dir.exists() and any(out_dir.iterdir()) and not resume:
+        raise CheckpointError(f"{out_dir} already exists; choose another folder with --out, or continue with --resume")
+    shared, recipes = _prepare(setup, out_dir, on_message)
+    if not _train_all(recipes, out_dir, resume, on_message, on_step):
+        return None
+    return _score_all(setup, shared, recipes, out_dir, on_message)
 
 
-def _train_all(recipes: Mapping[str, Recipe], place: Path, resume: bool, say: OnMessage, report: OnModelStep) -> bool:
-    """One after the other, but for those that are done; False if someone asked to stop."""
+@dataclass(frozen=True)
+class _Setup:
+    """A comparison whose arguments are checked, before anything is written."""
+
+    data: str
+    recipe: Recipe
+    kind: str
+    budget: Budget
+    context: int
+    overrides: Overrides
+    candidates: dict[str, Candidate]
+    evaluator: Evaluator
+
+    @property
+    def configures_tokenizer(self) -> bool:
+        return any(setting.startswith("tokenizer.") for setting in self.overrides.shared)
+
+    def manifest(self) -> dict[str, Any]:
+        splits = (iter_texts(self.recipe, self.kind, split) for split in ("train", self.evaluator.split))
+        return {
+            "data": self.data,
+            **asdict(self.budget),
+            "context": self.context,
+            "settings": self.overrides.shared,
+            OWN_SETTINGS: self.overrides.by_model,
+            "content": digest(chain.from_iterable(splits)),
+        }
+
+
+def _set_up(
+    names: Sequence[str],
+    data: str,
+    budget: Budget,
+    context: int | None,
+    overrides: Overrides,
+    options: ScoringOptions,
+) -> _Setup:
+    recipe = shared_recipe(data, overrides.shared)
+    kind = data_kind(recipe.data)
+    candidates = find_candidates(names, kind)
+    check_overrides(overrides, candidates)
+    context = shared_context(context, kind, candidates)
+    evaluator = make_evaluator(recipe, kind, context, options)
+    return _Setup(data, recipe, kind, budget, context, overrides, candidates, evaluator)
+
+
+def _prepare(setup: _Setup, out_dir: Path, on_message: OnMessage) -> tuple[SharedSettings, dict[str, Recipe]]:
+    """Train the tokenizer, derive every recipe and write the manifest. Nothing is written if anything is wrong."""
+    manifest = setup.manifest()
+    finished = [name for name in setup.candidates if is_finished(out_dir / name)]
+    check_same_settings(out_dir, manifest, finished)
+    tokenizer_dir = out_dir / "tokenizer"
+    tokenizer = shared_tokenizer(setup.recipe, setup.kind, tokenizer_dir, is_configured=setup.configures_tokenizer)
+    on_message(f"tokenizer   {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, shared by all models")
+    shared = SharedSettings(setup.recipe, setup.kind, setup.context, setup.budget, tokenizer, tokenizer_dir)
+    recipes = {}
+    for name, candidate in setup.candidates.items():
+        if not isinstance(candidate, Path):
+            own_settings = setup.overrides.by_model.get(name, [])
+            recipes[name] = shared.recipe_for(candidate, setup.overrides.shared, own_settings)
+        elif warning := leakage_warning(candidate, setup.recipe.data):
+            on_message(f"warning     {name} {warning}")
+    manifest["recipes"] = check_same_recipes(out_dir, recipes, finished)
+    write_manifest(out_dir, manifest, tokenizer)
+    return shared, recipes
+
+
+def _train_all(
+    recipes: Mapping[str, Recipe], out_dir: Path, resume: bool, on_message: OnMessage, on_step: OnStep
+) -> bool:
+    """Train one model after the other, skipping finished ones; returns False if training was interrupted."""
     for number, (name, recipe) in enumerate(recipes.items(), 1):
-        if is_done(place / name):
-            say(f"done        {name}, before")
+        if is_finished(out_dir / name):
+            on_message(f"finished    {name}, in an earlier run")
             continue
-        say(f"\n{name}, {number} of {len(recipes)}")
-        counts = isinstance(recipe.model, NGramConfig)
-        if counts:  # in one go, and from the beginning where that was cut short
-            shutil.rmtree(place / name, ignore_errors=True)
-        if train(recipe, out=place / name, resume=resume and not counts, say=say, report=report).interrupted:
+        on_message(f"\n{name}, {number} of {len(recipes)}")
+        is_ngram = isinstance(recipe.model, NGramConfig)
+        if is_ngram:  # fitted in one pass: an interrupted one starts over
+            shutil.rmtree(out_dir / name, ignore_errors=True)
+        result = train(
+            recipe, out=out_dir / name, resume=resume and not is_ngram, on_message=on_message, on_step=on_step
+        )
+        if result.interrupted:
             return False
     return True
 
 
-# ── what all share ────────────────────────────────────────────────────────────────────────────────────────────────
+def _score_all(
+    setup: _Setup, shared: SharedSettings, recipes: Mapping[str, Recipe], out_dir: Path, on_message: OnMessage
+) -> Comparison:
+    """Score every model, and write compare.json."""
+    evaluator, results = setup.evaluator, []
+    for name, candidate in setup.candidates.items():
+        on_message(f"scoring     {name}")
+        run = candidate if isinstance(candidate, Path) else out_dir / name
+        results.append(_score_run(name, run, candidate, evaluator, shared.tokenizer))
+    comparison = Comparison(
+        data=setup.data,
+        kind=setup.kind,
+        part=evaluator.split,
+        size=evaluator.size,
+        context=setup.context,
+        vocab_size=shared.tokenizer.vocab_size,
+        budget=setup.budget.summary if recipes else "as they were trained",
+        results=results,
+        metric=evaluator.metric,
+        longest=evaluator.longest_train_source(shared.tokenizer) if recipes else None,
+        prompt=evaluator.prompt,
+        path=str(out_dir),
+    )
+    document = json.dumps(finite(comparison.to_dict()), indent=1, ensure_ascii=False)
+    write_text(out_dir / "compare.json", document + "\n")
+    return comparison
 
 
-def _settings(settings: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Those for all, and those for one: "gpt:model.dropout=0.1"."""
-    general: list[str] = []
-    special: dict[str, list[str]] = {}
-    for setting in settings:
-        name, colon, rest = setting.partition(":")
-        if colon and "=" not in name:
-            special.setdefault(name, []).append(rest)
-        else:
-            general.append(setting)
-    return general, special
-
-
-def _plan(data: str, settings: Sequence[str]) -> Recipe:
-    """The data, the tokenizer and the rates that all share, as a recipe; its model is nobody's."""
-    table: dict[str, Any] = {"data": {"path": data}}
-    for setting in settings:
-        if not setting.startswith("model."):
-            apply_setting(table, setting)
-    plan = recipe_from_table(table)
-    found = plan.data
-    if format_of(found.path) in ("csv", "tsv") and found.pairs is found.text is found.label is None:
-        found = found.replace(pairs="1,2")  # what else would they be
-    return plan.replace(data=with_absolute_paths(found))
-
-
-def _kind(data: DataConfig) -> str:
-    kinds = {source.kind for source, _ in sources_of(data).values()}
-    if kinds not in ({"text"}, {"pairs"}):
-        raise ConfigError(f"{data.path} holds {' and '.join(kinds)}: what is compared learns from text, or from pairs")
-    return kinds.pop()
-
-
-def _evaluator(plan: Recipe, kind: str, window: int, long_data: str | None, limit: int, num_beams: int) -> Evaluator:
-    if kind == "pairs":
-        return PairsEvaluator(plan, long_data=long_data, limit=limit, num_beams=num_beams)
-    if long_data is not None:
-        raise ConfigError(f"long_data={long_data!r}: longer sentences are asked of pairs, and {plan.data.path} is text")
-    return TextEvaluator(plan, window)
-
-
-def _tokenizer(plan: Recipe, kind: str, place: Path, *, is_asked: bool) -> Tokenizer:
-    """One for all, made from the training part; a comparison that is gone on with has the same."""
-    if (place / "tokenizer" / "tokenizer.json").is_file():
-        return prepare_tokenizer(TokenizerConfig(path=str(place / "tokenizer")), [])
-    config = plan.tokenizer if is_asked else TOKENIZERS["task" if is_task(plan.data.path) else kind]
-    return prepare_tokenizer(config, _texts(plan, kind, "train"))
-
-
-def _texts(plan: Recipe, kind: str, part: Literal["train", "valid", "test"]) -> Iterator[str]:
-    if kind == "text":
-        return iter(read_split(plan.data, part))
-    return chain.from_iterable((pair.source, pair.target) for pair in iter_pairs(plan, part))
-
-
-# ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _model_result(
-    name: str, run: Path, entrant: Candidate, judge: Evaluator, tokenizer: Tokenizer, prompt: str, n_tokens: int
-) -> ModelResult:
+def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator, tokenizer: Tokenizer) -> ModelResult:
+    """The result of one run: its cost from the log, its scores from its best checkpoint."""
     model, recipe, log = load(run, device="auto"), load_recipe(run), Run(run).read_log()
-    begin, end = (next(record for record in log[::-1] if record.get("event") == name) for name in ("start", "end"))
-    learned, steps = int(end["train_tokens"]), int(end["step"])
-    window = recipe.train.seq_len or recipe.model.context or 0
-    per_token = begin.get("flops_per_token") or flops_per_token(model.config, window)
-    points = []
-    if not isinstance(entrant, Path):
-        for record in log:
-            score = record.get("bits_per_byte", record.get("nats_per_target"))
-            if "event" not in record and score is not None and steps:
-                seen = learned * record["step"] / steps
-                points.append(CurvePoint(seen, seen * per_token, record["seconds"], score))
-    known = entrant if isinstance(entrant, ModelTemplate) else None
-    scores, by_length = judge.score(model, tokenizer)
+    start, end = (next(record for record in log[::-1] if record.get("event") == event) for event in ("start", "end"))
+    n_tokens, steps = int(end["train_tokens"]), int(end["step"])
+    seq_len = recipe.train.seq_len or recipe.model.context or 0
+    token_flops = start.get("flops_per_token") or flops_per_token(model.config, seq_len)
+    template = candidate if isinstance(candidate, ModelTemplate) else None
+    scores, by_length = evaluator.score(model, tokenizer)
     return ModelResult(
         name=name,
-        year=known.year if known else None,
-        title=known.title if known else recipe.description,
+        year=template.year if template else None,
+        title=template.title if template else recipe.description,
         run=str(run),
         n_params=model.n_params,
-        n_tokens=learned,
+        n_tokens=n_tokens,
         steps=steps,
-        flops=learned * per_token,
+        flops=n_tokens * token_flops,
         seconds=float(end["seconds"]),
         scores=scores,
-        curve=points,
+        curve=[] if isinstance(candidate, Path) else _training_curve(log, n_tokens, steps, token_flops),
         by_length=by_length,
-        sample=judge.sample(model, prompt, n_tokens),
+        sample=evaluator.sample(model),
     )
+
+
+def _training_curve(
+    log: Sequence[Mapping[str, Any]], n_tokens: int, steps: int, token_flops: float
+) -> list[CurvePoint]:
+    """The validation scores of a run, and what its training had cost until then."""
+    points = []
+    for record in log:
+        score = record.get("bits_per_byte", record.get("nats_per_target"))
+        if "event" not in record and score is not None and steps:
+            tokens = n_tokens * record["step"] / steps
+            points.append(CurvePoint(tokens, tokens * token_flops, record["seconds"], score))
+    return points

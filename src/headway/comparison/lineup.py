@@ -1,78 +1,84 @@
-"""Who is compared: the models of the lectures in the order of their years, each at a size one asks for.
+"""The models of the lectures in the order of their years, each at any size.
 
-A template is a recipe's `[model]` and `[train]` with one open number, the width; `scale_to_params` finds the width that
-gives the parameter count asked for. Data, tokenizer and budget are shared by all models of a comparison (budget.py).
+A template is a recipe's `[model]` and `[train]` with one free number, the width. `scale_to_params` finds the width
+whose parameter count is nearest to the one you ask for. Data, tokenizer and budget are shared by all models of a
+comparison (budget.py).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from headway.config import ModelConfig, model_config
 from headway.errors import ConfigError
 from headway.models import create
 
-STEP = 8  # widths are multiples of it: every number of heads used here divides it
-WIDEST = 16_384
+WIDTH_STEP = 8  # widths are multiples of it, so every number of heads used here divides them
+MAX_WIDTH = 16_384
 
 
 @dataclass(frozen=True)
 class ModelTemplate:
+    """A model of the lectures whose width is still free, and the training settings that suit it."""
+
     year: int
     title: str
-    model: Callable[[int], dict[str, Any]]  # of a width
-    train: dict[str, Any] = field(default_factory=dict)
+    model: Callable[[int], dict[str, Any]]  # width → the recipe's [model] table
+    train: dict[str, Any] = field(default_factory=dict)  # the recipe's [train] table
 
     @property
     def family(self) -> str:
-        return str(self.model(STEP)["family"])
+        return str(self.model(WIDTH_STEP)["family"])
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has a width to choose; a model that counts is as large as what it counts."""
-        return self.model(STEP) != self.model(2 * STEP)
+    def is_scalable(self) -> bool:
+        """Whether the template has a width. An n-gram has none: its size follows from the text."""
+        return self.model(WIDTH_STEP) != self.model(2 * WIDTH_STEP)
 
 
-def _gpt(width: int, **parts: Any) -> dict[str, Any]:
-    return {"family": "gpt", "n_layers": 4, "n_heads": 4, "d_model": width, "dropout": 0.0, **parts}
+def _gpt(width: int, **overrides: Any) -> dict[str, Any]:
+    return {"family": "gpt", "n_layers": 4, "n_heads": 4, "d_model": width, "dropout": 0.0, **overrides}
 
 
-_SHORT = {"window": 48}  # tokens that learning goes back through: more steps, which is what recurrent models lack
-_MUON = {"optimizer": "muon", "lr": 4e-3}  # in half a minute 0.3 bits per byte better than AdamW
+_SHORT_BPTT = {"seq_len": 48}  # shorter backpropagation through time buys more steps, which recurrent models need
+_MUON = {"optimizer": "muon", "lr": 4e-3}  # after half a minute, 0.3 bits per byte better than AdamW
 
-# What language models were made of. Rates are the best of a few, for a million parameters and a minute of two cores.
+# Learning rates are the best of a few tried at a million parameters and one minute on two CPU cores.
 TEXT: dict[str, ModelTemplate] = {
     "ngram": ModelTemplate(
-        1998, "5-grams, modified Kneser-Ney (Chen & Goodman)", lambda width: {"family": "ngram", "order": 5}
+        1998,
+        "5-gram, modified Kneser-Ney smoothing (Chen & Goodman)",
+        lambda width: {"family": "ngram", "order": 5},
     ),
     "nplm": ModelTemplate(
         2003,
-        "a window of words into a tanh layer (Bengio et al.)",
+        "feed-forward network over the last 7 tokens (Bengio et al.)",
         lambda width: {"family": "nplm", "order": 8, "d_model": width, "d_hidden": 4 * width},
         {"lr": 4e-3},
     ),
     "rnn": ModelTemplate(
         2010,
-        "an Elman network (Mikolov et al.)",
+        "Elman RNN (Mikolov et al.)",
         lambda width: {"family": "rnn", "d_model": width, "tie_embeddings": True},
-        {"lr": 4e-3, **_SHORT},
+        {"lr": 4e-3, **_SHORT_BPTT},
     ),
     "lstm": ModelTemplate(
         2012,
-        "a layer of LSTM (Sundermeyer et al.)",
+        "one-layer LSTM (Sundermeyer et al.)",
         lambda width: {"family": "lstm", "n_layers": 1, "d_model": width, "tie_embeddings": True, "dropout": 0.0},
-        {"lr": 1e-2, **_SHORT},
+        {"lr": 1e-2, **_SHORT_BPTT},
     ),
     "gru": ModelTemplate(
         2014,
-        "a layer of gated units (Cho et al.)",
+        "one-layer GRU (Cho et al.)",
         lambda width: {"family": "rnn", "cell": "gru", "d_model": width, "tie_embeddings": True},
-        {"lr": 8e-3, **_SHORT},
+        {"lr": 8e-3, **_SHORT_BPTT},
     ),
-    "gpt": ModelTemplate(2018, "four blocks, as GPT-2 has them (Radford et al.)", _gpt, _MUON),
+    "gpt": ModelTemplate(2018, "GPT-2 with 4 blocks (Radford et al.)", _gpt, _MUON),
     "llama": ModelTemplate(
         2023,
-        "the same with rotary positions, RMS norms, SwiGLU (Touvron et al.)",
+        "the same with rotary positions, RMSNorm and SwiGLU (Touvron et al.)",
         lambda width: _gpt(width, positions="rotary", norm="rms", feed_forward="swiglu", bias=False),
         _MUON,
     ),
@@ -81,7 +87,7 @@ TEXT: dict[str, ModelTemplate] = {
 PAIRS: dict[str, ModelTemplate] = {
     "seq2seq": ModelTemplate(
         2014,
-        "two layers of LSTM read, two write (Sutskever et al.)",
+        "two-layer LSTM encoder and decoder (Sutskever et al.)",
         lambda width: {
             "family": "seq2seq",
             "n_layers": 2,
@@ -92,13 +98,13 @@ PAIRS: dict[str, ModelTemplate] = {
     ),
     "bahdanau": ModelTemplate(
         2015,
-        "the decoder looks back (Bahdanau et al.)",
+        "recurrent encoder-decoder with additive attention (Bahdanau et al.)",
         lambda width: {"family": "bahdanau", "d_model": width, "d_hidden": 2 * width, "tie_embeddings": True},
         {"lr": 5e-3},
     ),
     "transformer": ModelTemplate(
         2017,
-        "attention alone (Vaswani et al.)",
+        "encoder-decoder of attention alone (Vaswani et al.)",
         lambda width: {
             "family": "transformer",
             "n_layers": 2,
@@ -112,29 +118,31 @@ PAIRS: dict[str, ModelTemplate] = {
 }
 
 
-def scale_to_params(contestant: ModelTemplate, n_params: int, **given: Any) -> ModelConfig:
-    """The config whose parameters are nearest to so many; `given`: what is settled, such as the vocabulary's size."""
+def scale_to_params(template: ModelTemplate, n_params: int, **overrides: Any) -> ModelConfig:
+    """The config whose parameter count is nearest to `n_params`; `overrides` are fixed fields such as vocab_size."""
 
     def config(width: int) -> ModelConfig:
-        table = {**contestant.model(width), **given}
+        table = {**template.model(width), **overrides}
         return model_config(table.pop("family"), table)
 
+    @cache
     def size(width: int) -> int:
         return create(config(width), device="meta").n_params
 
-    if not contestant.is_open or "d_model" in given:
-        return config(given.get("d_model", STEP))
-    least = size(STEP)
-    if least > 2 * n_params:
+    if not template.is_scalable or "d_model" in overrides:
+        return config(overrides.get("d_model", WIDTH_STEP))
+    smallest = size(WIDTH_STEP)
+    if smallest > 2 * n_params:
         raise ConfigError(
-            f"{n_params:,} parameters are too few for {contestant.title} over {given.get('vocab_size'):,} tokens, "
-            f"which has at least {least:,}: set a smaller tokenizer.vocab_size, or more parameters"
+            f"{n_params:,} parameters are too few for {template.title} with a vocabulary of "
+            f"{overrides.get('vocab_size'):,} tokens, which has at least {smallest:,}: set a smaller "
+            f"tokenizer.vocab_size, or raise --params"
         )
-    if size(WIDEST) < n_params:
-        raise ConfigError(f"{n_params:,} parameters are too many for {contestant.title}: at most {size(WIDEST):,}")
-    low, high = 1, WIDEST // STEP
-    while low < high:  # the widest that is not above
+    if (largest := size(MAX_WIDTH)) < n_params:
+        raise ConfigError(f"{n_params:,} parameters are too many for {template.title}: at most {largest:,}")
+    low, high = 1, MAX_WIDTH // WIDTH_STEP
+    while low < high:  # bisect for the widest model with at most n_params
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if size(middle * STEP) <= n_params else (low, middle - 1)
-    width = min((low * STEP, (low + 1) * STEP), key=lambda width: abs(size(width) - n_params))
+        low, high = (middle, high) if size(middle * WIDTH_STEP) <= n_params else (low, middle - 1)
+    width = min((low * WIDTH_STEP, (low + 1) * WIDTH_STEP), key=lambda width: abs(size(width) - n_params))
     return config(width)

@@ -1,4 +1,8 @@
-"""What a comparison was begun with, in plan.json: it goes on with the same, or its rows could not be compared."""
+"""The manifest of a comparison, plan.json: what it was started with.
+
+`--resume` compares like with like: it refuses a data source, a budget, a setting or a recipe that differs from the
+manifest, because the models already trained were trained with the old one.
+"""
 
 import hashlib
 import json
@@ -11,45 +15,66 @@ from headway.errors import ConfigError, DataError
 from headway.files import write_text
 from headway.tokenizers import Tokenizer
 
+MANIFEST_FILE = "plan.json"
+OWN_SETTINGS = "of one"  # key of the settings of single models
 
-def check_same(place: Path, asked: Mapping[str, Any], done: Collection[str]) -> None:
-    """What all share must be what it was; the own settings of those that are not `done` may change."""
-    if not (begun := _read(place)):
+
+def check_same_settings(out_dir: Path, manifest: Mapping[str, Any], finished: Collection[str]) -> None:
+    """Raise if shared settings differ from those the comparison was started with. Settings of a single model may
+    change as long as it is not `finished`."""
+    if not (old := _read_manifest(out_dir)):
         return
-    shared = [(name, begun.get(name), value) for name, value in asked.items() if name != "of one"]
-    own = [(f"settings of {name}", begun["of one"].get(name), asked["of one"].get(name)) for name in done]
-    for name, before, now in [*shared, *own]:
-        if before != now and name == "content":
-            raise DataError(f"{asked['data']} has changed since {place} was begun: put it back, or take another --out")
-        if before != now:
-            raise ConfigError(f"{place} was begun with {name}={before}, not {now}: the same again, or another --out")
+    shared = [(name, old.get(name), value) for name, value in manifest.items() if name != OWN_SETTINGS]
+    by_model = [
+        (f"settings of {name}", old[OWN_SETTINGS].get(name), manifest[OWN_SETTINGS].get(name)) for name in finished
+    ]
+    for name, old_value, value in [*shared, *by_model]:
+        if old_value == value:
+            continue
+        if name == "content":
+            raise DataError(
+                f"{manifest['data']} has changed since {out_dir} was started: restore it, or choose another --out"
+            )
+        raise ConfigError(
+            f"{out_dir} was started with {name}={old_value}, not {value}: pass the old value, or choose another --out"
+        )
 
 
-def check_recipes(place: Path, recipes: Mapping[str, Recipe], done: Collection[str]) -> dict[str, str]:
-    """What each is trained by, in short, those of before too; it must be what those that are `done` were trained by."""
-    whole = {name: recipe.replace(tokenizer=TokenizerConfig()).to_toml() for name, recipe in recipes.items()}
-    short = {name: digest([text])[:16] for name, text in whole.items()}
-    begun = _read(place).get("recipes", {})
-    for name, recipe in short.items():
-        if name in done and begun.get(name, recipe) != recipe:
-            raise ConfigError(f"{place / name} was trained by another recipe than {name} is now: take another --out")
-    return {**begun, **short}
+def check_same_recipes(out_dir: Path, recipes: Mapping[str, Recipe], finished: Collection[str]) -> dict[str, str]:
+    """Raise if a `finished` model was trained with another recipe; returns the digest of every recipe so far."""
+    documents = {name: recipe.replace(tokenizer=TokenizerConfig()).to_toml() for name, recipe in recipes.items()}
+    digests = {name: digest([document])[:16] for name, document in documents.items()}
+    old = _read_manifest(out_dir).get("recipes", {})
+    for name, recipe_digest in digests.items():
+        if name in finished and old.get(name, recipe_digest) != recipe_digest:
+            raise ConfigError(
+                f"{out_dir / name} was trained with another recipe than {name} has now: choose another --out"
+            )
+    return {**old, **digests}
 
 
 def digest(texts: Iterable[str]) -> str:
-    found = hashlib.sha256()
+    """SHA-256 over a sequence of texts."""
+    total = hashlib.sha256()
     for text in texts:
-        found.update(hashlib.sha256(text.encode()).digest())
-    return found.hexdigest()
+        total.update(hashlib.sha256(text.encode()).digest())
+    return total.hexdigest()
 
 
-def write_plan(place: Path, asked: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    write_text(place / "plan.json", json.dumps(asked, indent=1) + "\n")
-    if not (place / "tokenizer").exists():
-        tokenizer.save(place / "tokenizer")
+def write_manifest(out_dir: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """Create the folder of a comparison with its manifest and its tokenizer."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_text(out_dir / MANIFEST_FILE, json.dumps(manifest, indent=1) + "\n")
+    if not (out_dir / "tokenizer").exists():
+        tokenizer.save(out_dir / "tokenizer")
 
 
-def _read(place: Path) -> dict[str, Any]:
-    file = place / "plan.json"
+def latest_comparison(folder: Path) -> Path | None:
+    """The comparison in this folder (compare, compare-2, …) that was started last."""
+    files = folder.glob(f"compare*/{MANIFEST_FILE}")
+    return max((file.parent for file in files), key=lambda path: (path / MANIFEST_FILE).stat().st_mtime, default=None)
+
+
+def _read_manifest(out_dir: Path) -> dict[str, Any]:
+    file = out_dir / MANIFEST_FILE
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -1,124 +1,130 @@
-"""A comparison in words and pictures: a table for the terminal, the same in Markdown, and a picture."""
+"""A comparison as a table for the terminal, as Markdown, and as a plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.analysis.comparison_plots import PlotLine, draw_compute, draw_lengths
-from headway.comparison.compare import Comparison, ModelResult
+from headway.analysis.comparison_plots import PlotLine, plot_compute, plot_lengths
+from headway.comparison.results import Comparison, ModelResult
 
 TITLES = {"bits_per_byte": "bits per byte", "perplexity": "perplexity", "exact_match": "exact match", "bleu": "BLEU"}
+FORMATS = {"bits_per_byte": "{:.4f}", "perplexity": "{:,.2f}", "exact_match": "{:.1%}", "bleu": "{:.2f}"}
+
+_Row = list[str]
 
 
-def text_table(found: Comparison) -> str:
-    """Everything, for a terminal."""
-    parts = [_about(found), "", _aligned(_head(found), [_cells(found, row) for row in found.rows], left=1)]
-    if lengths := _length_rows(found):
-        parts += ["", _length_title(found), "", _aligned(*lengths)]
-    for row in found.rows:
-        if row.sample:
-            lines = "\n".join(f"    {_printable(line)}" for line in row.sample.splitlines() if line.strip())
-            parts += ["", f"{row.name} writes:", "", lines]
+def render_text(comparison: Comparison) -> str:
+    """All results for a terminal: the table, the scores by length, the samples."""
+    header, rows = _result_table(comparison)
+    parts = [_summary(comparison), "", _aligned(header, rows, left=1)]
+    if lengths := _length_table(comparison):
+        parts += ["", _length_title(comparison), "", _aligned(*lengths)]
+    for result in comparison.results:
+        if result.sample:
+            lines = "\n".join(f"    {_printable(line)}" for line in result.sample.splitlines() if line.strip())
+            parts += ["", f"{result.name} writes:", "", lines]
     return "\n".join(parts)
 
 
-def markdown(found: Comparison) -> str:
-    """The same for a document."""
-    parts = [_about(found), _piped(_head(found), [_cells(found, row) for row in found.rows])]
-    if lengths := _length_rows(found):
-        parts += [_length_title(found), _piped(*lengths)]
-    for row in found.rows:
-        if row.sample:
-            quoted = "\n".join(f"> {line}" for line in row.sample.splitlines() if line.strip())
-            parts += [f"{row.name} writes:", quoted]
+def render_markdown(comparison: Comparison) -> str:
+    """The same as a Markdown document."""
+    parts = [_summary(comparison), _markdown_table(*_result_table(comparison), left=1)]
+    if lengths := _length_table(comparison):
+        parts += [_length_title(comparison), _markdown_table(*lengths)]
+    for result in comparison.results:
+        if result.sample:
+            quote = "\n".join(f"> {line}" for line in result.sample.splitlines() if line.strip())
+            parts += [f"{result.name} writes:", quote]
     return "\n\n".join(parts) + "\n"
 
 
-def draw(found: Comparison, file: str | Path) -> Path:
-    """Bits per byte against the operations of training; of pairs, what is right against the length of the source."""
-    if found.kind == "text":
+def plot(comparison: Comparison, file: str | Path) -> Path:
+    """Language models: bits per byte against training FLOPs. Models of pairs: the score against source length."""
+    if comparison.kind == "text":
         lines = [
             PlotLine(
-                _named(row),
-                [point.flops for point in row.curve] or [row.flops] * bool(row.flops),
-                [point.score for point in row.curve] or [row.scores["bits_per_byte"]],
+                _label(result),
+                [point.flops for point in result.curve] or [result.flops] * bool(result.flops),
+                [point.score for point in result.curve] or [result.scores["bits_per_byte"]],
             )
-            for row in found.rows
+            for result in comparison.results
         ]
-        return draw_compute(lines, file, ylabel="bits per byte of held-out text")
+        return plot_compute(lines, file, ylabel="bits per byte of held-out text")
+    is_exact_match = comparison.metric == "exact_match"
     lines = [
         PlotLine(
-            _named(row),
-            [(some.least + some.most) / 2 for some in row.by_length],
-            [getattr(some, found.metric) * (100 if found.metric == "exact_match" else 1) for some in row.by_length],
+            _label(result),
+            [(bucket.least + bucket.most) / 2 for bucket in result.by_length],
+            [getattr(bucket, comparison.metric) * (100 if is_exact_match else 1) for bucket in result.by_length],
         )
-        for row in found.rows
+        for result in comparison.results
     ]
-    ylabel = "exact match, %" if found.metric == "exact_match" else "BLEU"
-    return draw_lengths(lines, file, ylabel=ylabel, longest=found.longest, xlabel="tokens of the source")
+    ylabel = "exact match, %" if is_exact_match else "BLEU"
+    return plot_lengths(lines, file, ylabel=ylabel, xlabel="source tokens", longest=comparison.longest)
 
 
-def _named(row: ModelResult) -> str:
-    return f"{row.name} ({row.year})" if row.year else row.name
+def _label(result: ModelResult) -> str:
+    return f"{result.name} ({result.year})" if result.year else result.name
 
 
-def _about(found: Comparison) -> str:
-    part = "of the test part" if found.part == "test" else "held out"
-    what = f"{found.data}, {found.budget}; scored on {found.size} {part}"
-    how = f"windows of {found.context} of {found.vocab_size:,} tokens" if found.kind == "text" else ""
-    return f"{what}{f', {how}' if how else ''}"
+def _summary(comparison: Comparison) -> str:
+    split = "test" if comparison.part == "test" else "validation"
+    summary = f"{comparison.data}, {comparison.budget}; scored on the {split} split, {comparison.size}"
+    if comparison.kind == "text":
+        summary += f", context {comparison.context}, vocabulary {comparison.vocab_size:,}"
+    return summary
 
 
-def _head(found: Comparison) -> list[str]:
-    return ["year", "model", "parameters", "tokens", "FLOPs", "seconds", *map(TITLES.__getitem__, _scores(found))]
-
-
-def _scores(found: Comparison) -> list[str]:
-    return [name for name in TITLES if name in found.rows[0].scores]
-
-
-def _cells(found: Comparison, row: ModelResult) -> list[str]:
-    forms = {"bits_per_byte": "{:.4f}", "perplexity": "{:,.2f}", "exact_match": "{:.1%}", "bleu": "{:.2f}"}
-    return [
-        str(row.year or ""),
-        row.name,
-        f"{row.n_params:,}",
-        f"{row.n_tokens:,}",
-        f"{row.flops:.2g}" if row.flops else "0",
-        f"{row.seconds:.1f}",
-        *(forms[name].format(row.scores[name]) for name in _scores(found)),
+def _result_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
+    """The header and one row per model."""
+    metrics = [name for name in TITLES if name in comparison.results[0].scores]
+    header = ["year", "model", "parameters", "tokens", "FLOPs", "seconds", *(TITLES[name] for name in metrics)]
+    rows = [
+        [
+            str(result.year or ""),
+            result.name,
+            f"{result.n_params:,}",
+            f"{result.n_tokens:,}",
+            f"{result.flops:.2g}" if result.flops else "0",
+            f"{result.seconds:.1f}",
+            *(FORMATS[name].format(result.scores[name]) for name in metrics),
+        ]
+        for result in comparison.results
     ]
+    return header, rows
 
 
-def _length_title(found: Comparison) -> str:
-    longest = f"; the longest learned from has {found.longest}" if found.longest else ""
-    return f"{TITLES[found.metric]} by the number of tokens of the source{longest}"
+def _length_title(comparison: Comparison) -> str:
+    longest = f"; the longest in training has {comparison.longest}" if comparison.longest else ""
+    return f"{TITLES[comparison.metric]} by the number of source tokens{longest}"
 
 
-def _length_rows(found: Comparison) -> tuple[list[str], list[list[str]]] | None:
-    """A row for each range of lengths, a column for each contestant."""
-    ranges = sorted({(some.least, some.most, some.n) for row in found.rows for some in row.by_length})
-    if not ranges:
+def _length_table(comparison: Comparison) -> tuple[_Row, list[_Row]] | None:
+    """One row per length bucket, one column per model; None if nothing was scored by length."""
+    buckets = [{(b.least, b.most, b.n): b for b in result.by_length} for result in comparison.results]
+    keys = sorted(set().union(*buckets))
+    if not keys:
         return None
-    form = "{:.1%}" if found.metric == "exact_match" else "{:.2f}"
-    table = []
-    for least, most, n in ranges:
-        cells = [f"{least}-{most}" if least < most else str(least), f"{n:,}"]
-        for row in found.rows:
-            here = [some for some in row.by_length if (some.least, some.most, some.n) == (least, most, n)]
-            cells.append(form.format(getattr(here[0], found.metric)) if here else "")
-        table.append(cells)
-    return ["tokens", "sentences", *(row.name for row in found.rows)], table
+    rows = []
+    for key in keys:
+        least, most, n_pairs = key
+        row = [f"{least}-{most}" if least < most else str(least), f"{n_pairs:,}"]
+        for by_key in buckets:
+            score = getattr(by_key[key], comparison.metric) if key in by_key else None
+            row.append("" if score is None else FORMATS[comparison.metric].format(score))
+        rows.append(row)
+    return ["tokens", "sentences", *(result.name for result in comparison.results)], rows
 
 
 def _printable(line: str) -> str:
-    """Nothing that a terminal would obey."""
+    """Control characters replaced, so that a sample cannot steer the terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int | None = None) -> str:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+def _aligned(header: _Row, rows: Sequence[_Row], *, left: int | None = None) -> str:
+    """Columns flush right, but for the column `left`."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
-    for row in (head, *rows):
+    for row in (header, *rows):
         cells = [
             cell.ljust(w) if i == left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
@@ -126,7 +132,7 @@ def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int | 
     return "\n".join(lines)
 
 
-def _piped(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = "| " + " | ".join("---" if i == 1 else "---:" for i in range(len(head))) + " |"
-    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, *rows)]
+def _markdown_table(header: _Row, rows: Sequence[_Row], *, left: int | None = None) -> str:
+    rule = "| " + " | ".join("---" if i == left else "---:" for i in range(len(header))) + " |"
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (header, *rows)]
     return "\n".join([f"| {lines[0]} |", rule, *(f"| {line} |" for line in lines[1:])])

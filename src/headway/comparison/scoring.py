@@ -1,5 +1,5 @@
-"""How contestants are scored: text in bits per byte, in the same windows for all; pairs by what is written, and by how
-that depends on the length of the sentence (Bahdanau et al. 2015, Figure 2)."""
+"""How models are scored: language models in bits per byte with the same context for all; models of pairs by the
+translations they generate, also by the length of the source (Bahdanau et al. 2015, Figure 2)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, Protocol
 
+from headway.comparison.results import LengthBucket
 from headway.config import Recipe
 from headway.data.sources import open_pairs
 from headway.data.splits import read_split, sources_of
-from headway.data.synthetic_tasks import exact_match, is_task
-from headway.errors import DataError
+from headway.data.synthetic_tasks import is_task
+from headway.errors import ConfigError, DataError
 from headway.evaluation import metrics
 from headway.evaluation.perplexity import evaluate
 from headway.generation.generate import generate
@@ -19,134 +20,162 @@ from headway.generation.translate import translate
 from headway.models import Model
 from headway.models.base import language_model
 from headway.tokenizers import Tokenizer
-from headway.training.task import iter_pairs
+from headway.training.record_datasets import iter_pairs
 
-FEW = 10  # sentences of a length below which a score says nothing
-MOST_LENGTHS = 10
+MIN_BUCKET_PAIRS = 10  # a score of fewer pairs says nothing
+MAX_BUCKETS = 10
 PROMPT_WORDS = 5
+TRANSLATE_BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
-class LengthBucket:
-    """Sentences of like length: sources of `least` to `most` tokens."""
-
-    least: int
-    most: int
-    n: int
-    exact_match: float
-    bleu: float | None = None  # None: of a task with one right answer
+class ScoringOptions:
+    long_data: str | None = None  # pairs: a second data source, scored by length only
+    limit: int = 1000  # pairs: translate the first ones of each source, up to so many
+    num_beams: int = 1
+    prompt: str | None = None  # text: what samples continue; None: the first words of the evaluation text
+    sample_tokens: int = 50
 
 
 class Evaluator(Protocol):
-    part: Literal["valid", "test"]
-    size: str
-    metric: str
+    """Scores every model on the same data."""
+
+    split: Literal["valid", "test"]
+    size: str  # of the split, in words
+    metric: str  # of `scores`, the one that counts
     prompt: str
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]: ...
 
-    def sample(self, model: Model, prompt: str, n_tokens: int) -> str: ...
+    def sample(self, model: Model) -> str: ...
 
-    def longest_learned(self, tokenizer: Tokenizer) -> int | None: ...
+    def longest_train_source(self, tokenizer: Tokenizer) -> int | None: ...
+
+
+def make_evaluator(recipe: Recipe, kind: str, context: int, options: ScoringOptions) -> Evaluator:
+    if kind == "pairs":
+        return PairsEvaluator(recipe, options)
+    if options.long_data is not None:
+        raise ConfigError(f"long_data={options.long_data!r} is for pairs, but {recipe.data.path} is text: leave it out")
+    return TextEvaluator(recipe, context, options)
 
 
 def evaluation_split(recipe: Recipe) -> Literal["valid", "test"]:
-    """The part that nothing was chosen by, where there is one."""
+    """The test split if the recipe has one: checkpoints are selected on the validation split."""
     return "test" if recipe.data.test_fraction or recipe.data.test_path else "valid"
 
 
+def _empty_split_error(recipe: Recipe) -> DataError:
+    data = recipe.data
+    return DataError(f"{data.path} has an empty validation split: raise data.valid_fraction={data.valid_fraction}")
+
+
 class TextEvaluator:
+    """Bits per byte and perplexity, in consecutive windows of `context` tokens."""
+
     metric = "bits_per_byte"
 
-    def __init__(self, plan: Recipe, window: int):
-        self.part, self.window = evaluation_split(plan), window
-        self.documents = list(read_split(plan.data, self.part))
+    def __init__(self, recipe: Recipe, context: int, options: ScoringOptions):
+        self.split, self.context, self.sample_tokens = evaluation_split(recipe), context, options.sample_tokens
+        self.documents = list(read_split(recipe.data, self.split))
         if not self.documents:
-            raise DataError(
-                f"{plan.data.path}: nothing is held out; raise data.valid_fraction={plan.data.valid_fraction}"
-            )
+            raise _empty_split_error(recipe)
         self.size = f"{sum(len(text.encode()) for text in self.documents):,} bytes"
-        self.prompt = " ".join(self.documents[0].split()[:PROMPT_WORDS])
+        first_words = " ".join(self.documents[0].split()[:PROMPT_WORDS])
+        self.prompt = first_words if options.prompt is None else options.prompt
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
-        found = evaluate(model, self.documents, context=self.window)
-        return {"bits_per_byte": found.bits_per_byte, "perplexity": found.perplexity}, []
+        score = evaluate(model, self.documents, context=self.context)
+        return {"bits_per_byte": score.bits_per_byte, "perplexity": score.perplexity}, []
 
-    def sample(self, model: Model, prompt: str, n_tokens: int) -> str:
+    def sample(self, model: Model) -> str:
+        """The prompt and its continuation. A prompt that fills the context is cut to half of it."""
         assert model.tokenizer is not None
-        ids, context = model.tokenizer.encode(prompt), model.config.context or 2**31
-        if len(ids) > context // 2:  # leave room to write
+        prompt, context = self.prompt, model.config.context or 2**31
+        ids = model.tokenizer.encode(prompt)
+        if len(ids) > context // 2:
             prompt = model.tokenizer.decode(ids[: context // 2])
-        most = min(n_tokens, context - len(model.tokenizer.encode(prompt)) - 1)
-        if most < 1:
+        max_new_tokens = min(self.sample_tokens, context - len(model.tokenizer.encode(prompt)) - 1)
+        if max_new_tokens < 1:
             return ""
-        written = generate(language_model(model), prompt, max_new_tokens=most, temperature=0.8, seed=1)
-        return prompt + "".join(token.text for token in written)
+        tokens = generate(language_model(model), prompt, max_new_tokens=max_new_tokens, temperature=0.8, seed=1)
+        return prompt + "".join(token.text for token in tokens)
 
-    def longest_learned(self, tokenizer: Tokenizer) -> None:
+    def longest_train_source(self, tokenizer: Tokenizer) -> None:
         return None
 
 
 class PairsEvaluator:
-    prompt = ""
+    """Exact match, and BLEU where a source has more than one right translation."""
 
-    def __init__(self, plan: Recipe, *, long_data: str | None, limit: int, num_beams: int):
-        self.plan, self.part, self.num_beams = plan, evaluation_split(plan), num_beams
-        pairs = list(iter_pairs(plan, self.part))[:limit]
-        if not pairs:
-            raise DataError(
-                f"{plan.data.path}: nothing is held out; raise data.valid_fraction={plan.data.valid_fraction}"
-            )
-        self.size = f"{len(pairs):,} pairs"
-        self.n_ordinary = len(pairs)
-        if long_data is not None:
-            learned = {pair.source for pair in iter_pairs(plan, "train")}
-            pairs += list(islice((p for p in open_pairs(long_data, plan.data.pairs) if p.source not in learned), limit))
-        self.pairs = pairs
-        self.is_exact = all(is_task(source.name) for source, _ in sources_of(plan.data).values())
-        self.metric = "exact_match" if self.is_exact else "bleu"
-        if not self.is_exact:
+    def __init__(self, recipe: Recipe, options: ScoringOptions):
+        self.recipe, self.split, self.num_beams = recipe, evaluation_split(recipe), options.num_beams
+        self.prompt = options.prompt or ""
+        self.pairs = list(islice(iter_pairs(recipe, self.split), options.limit))
+        if not self.pairs:
+            raise _empty_split_error(recipe)
+        self.size = f"{len(self.pairs):,} pairs"
+        self.n_split_pairs = len(self.pairs)  # the pairs of long_data follow, and count by length only
+        if options.long_data is not None:
+            train_sources = {pair.source for pair in iter_pairs(recipe, "train")}
+            long_pairs = open_pairs(options.long_data, recipe.data.pairs)
+            self.pairs += islice((pair for pair in long_pairs if pair.source not in train_sources), options.limit)
+        self.has_one_answer = all(is_task(source.name) for source, _ in sources_of(recipe.data).values())
+        self.metric = "exact_match" if self.has_one_answer else "bleu"
+        if not self.has_one_answer:
             metrics.check_installed()
 
-    def longest_learned(self, tokenizer: Tokenizer) -> int:
-        return max(len(tokenizer.encode(pair.source)) for pair in iter_pairs(self.plan, "train"))
+    def longest_train_source(self, tokenizer: Tokenizer) -> int:
+        sources = [pair.source for pair in iter_pairs(self.recipe, "train")]
+        return max(map(len, tokenizer.encode_batch(sources)))
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
-        """Of the held-out part as a whole; and, longer sentences too, of those of each length in this tokenizer's
-        tokens, whichever the model's own are."""
-        assert model.tokenizer is not None
-        sources, targets = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
-        room = 10 + 2 * max(len(model.tokenizer.encode(target)) for target in targets)
-        most = min(room, (model.config.context or room + 1) - 1)
-        found = translate(model, sources, num_beams=self.num_beams, max_new_tokens=most, batch_size=128, truncate=True)
-        written = [" ".join(translation.text.split("\n")) for translation in found]
-        n = self.n_ordinary
-        scores = self._scores(written[:n], targets[:n])
-        lengths = [len(tokenizer.encode(source)) for source in sources]
+        """Scores of the split; and, with long_data, of each length, counted in the tokens of this tokenizer even if
+        the model has another."""
+        hypotheses = self._translate(model)
+        targets = [pair.target for pair in self.pairs]
+        lengths = [len(tokenizer.encode(pair.source)) for pair in self.pairs]
         by_length = []
-        for least, most_tokens in _bins(lengths):
-            rows = [i for i, length in enumerate(lengths) if least <= length <= most_tokens]
-            if len(rows) >= FEW:
-                of_these = self._scores([written[i] for i in rows], [targets[i] for i in rows])
-                by_length.append(LengthBucket(least, most_tokens, len(rows), **of_these))
-        return scores, by_length
+        for least, most in length_ranges(lengths):
+            rows = [i for i, length in enumerate(lengths) if least <= length <= most]
+            if len(rows) >= MIN_BUCKET_PAIRS:
+                scores = self._scores([hypotheses[i] for i in rows], [targets[i] for i in rows])
+                by_length.append(LengthBucket(least, most, len(rows), **scores))
+        n = self.n_split_pairs
+        return self._scores(hypotheses[:n], targets[:n]), by_length
 
-    def _scores(self, written: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
-        scores = {"exact_match": exact_match(written, targets)}
-        if not self.is_exact:
-            scores["bleu"] = metrics.bleu(written, targets)
+    def _translate(self, model: Model) -> list[str]:
+        """One line per pair, of at most twice the longest reference and ten tokens."""
+        assert model.tokenizer is not None
+        max_new_tokens = 10 + 2 * max(len(model.tokenizer.encode(pair.target)) for pair in self.pairs)
+        if model.config.context:
+            max_new_tokens = min(max_new_tokens, model.config.context - 1)
+        translations = translate(
+            model,
+            [pair.source for pair in self.pairs],
+            num_beams=self.num_beams,
+            max_new_tokens=max_new_tokens,
+            batch_size=TRANSLATE_BATCH_SIZE,
+            truncate=True,
+        )
+        return [" ".join(translation.text.split("\n")) for translation in translations]
+
+    def _scores(self, hypotheses: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
+        scores = {"exact_match": metrics.exact_match(hypotheses, targets)}
+        if not self.has_one_answer:
+            scores["bleu"] = metrics.bleu(hypotheses, targets)
         return scores
 
-    def sample(self, model: Model, prompt: str, n_tokens: int) -> str:
+    def sample(self, model: Model) -> str:
         return ""
 
 
-def _bins(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Ranges of lengths of a round width, from 1 up: so many that a table holds them, and few enough that nine in ten
-    sentences are in company."""
+def length_ranges(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges from 1 up, all of the narrowest round width at which at most MAX_BUCKETS cover all lengths and nine in ten
+    pairs are in a range with at least MIN_BUCKET_PAIRS."""
     for width in (1, 2, 5, 10, 20, 50, 100, 200, 500):
         sizes = Counter((length - 1) // width for length in lengths)
-        is_filled = sum(n for n in sizes.values() if n >= FEW) >= 0.9 * len(lengths)
-        if is_filled and max(lengths) / width <= MOST_LENGTHS:
+        is_filled = sum(n for n in sizes.values() if n >= MIN_BUCKET_PAIRS) >= 0.9 * len(lengths)
+        if is_filled and max(lengths) / width <= MAX_BUCKETS:
             return [(low + 1, low + width) for low in range(0, max(lengths), width)]
     return [(1, max(lengths))]

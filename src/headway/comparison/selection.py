@@ -1,7 +1,10 @@
-"""Who takes part: contestants by name, recipes, and runs that were trained before; and whether they can, which is found
-out before anyone is trained."""
+"""Which models take part, and whether they can: checked before any of them is trained.
+
+A candidate is a template of the lineup, a recipe, or the folder of a finished run, which is scored as it is.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.comparison.lineup import PAIRS, TEXT, ModelTemplate
@@ -10,118 +13,155 @@ from headway.errors import ConfigError, DataError, suggest
 from headway.runs import Run
 from headway.training.task import resolve_objective
 
-CONTEXTS = {"text": 128, "pairs": 512}
+DEFAULT_CONTEXT = {"text": 128, "pairs": 512}  # tokens
+OBJECTIVES = {"text": "causal", "pairs": "pairs"}
 
 Candidate = ModelTemplate | Recipe | Path
 
 
-def find_candidates(names: Sequence[str], timeline: Mapping[str, ModelTemplate]) -> dict[str, Candidate]:
-    names = list(names) or list(timeline)
-    found: dict[str, Candidate] = {}
+# ── candidates ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_candidates(names: Sequence[str], kind: str) -> dict[str, Candidate]:
+    """The candidates by the name of their folder; without names, all templates for data of this kind."""
+    lineup = TEXT if kind == "text" else PAIRS
+    names = list(names) or list(lineup)
+    candidates: dict[str, Candidate] = {}
     for name in names:
-        entrant = _candidate(name, timeline)
-        short = str(Path(name)) if isinstance(entrant, Path) and _is_taken(name, names) else _folder(name)
-        if short in found:
+        candidate = _find_candidate(name, lineup)
+        is_shared = sum(_folder_name(other) == _folder_name(name) for other in names) > 1
+        key = str(Path(name)) if isinstance(candidate, Path) and is_shared else _folder_name(name)
+        if key in candidates:
             raise ConfigError(
-                f"{short!r} is there twice: each takes part once; a copied TOML file has a name of its own"
+                f"{key!r} is listed twice: list each model once; to vary one, copy its TOML file under a new name"
             )
-        found[short] = entrant
-    return found
+        check_candidate(key, candidate, kind)
+        candidates[key] = candidate
+    return candidates
 
 
-def _is_taken(name: str, names: Sequence[str]) -> bool:
-    return sum(_folder(other) == _folder(name) for other in names) > 1
-
-
-def _folder(name: str) -> str:
+def _folder_name(name: str) -> str:
     return Path(name).stem if name.endswith(".toml") else Path(name).name
 
 
-def _candidate(name: str, timeline: Mapping[str, ModelTemplate]) -> Candidate:
-    """A contestant by name, a run that was trained before, or a recipe."""
-    if name in timeline:
-        return timeline[name]
+def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate:
+    if name in lineup:
+        return lineup[name]
     if Run.exists(name) and Run(name).checkpoint_steps():
         return Path(name)
     if name in TEXT or name in PAIRS:
-        mine, this = ("pairs", "text") if timeline is TEXT else ("text", "pairs")
-        raise ConfigError(f"{name} learns from {mine}, and this is {this}; for it there are {', '.join(timeline)}")
+        needed, available = ("pairs", "text") if lineup is TEXT else ("text", "pairs")
+        raise ConfigError(f"{name} learns from {needed}, but the data is {available}; choose from {', '.join(lineup)}")
     try:
         return load_recipe(name)
     except ConfigError as error:
         if not str(error).startswith("no recipe"):
             raise
-        near = suggest(name, timeline, otherwise=f" Contestants: {', '.join(timeline)}")
-        raise ConfigError(f"no contestant, recipe, TOML file or run {name!r}.{near}") from None
+        hint = suggest(name, lineup, otherwise=f" Models: {', '.join(lineup)}")
+        raise ConfigError(f"no model, recipe, TOML file or run {name!r}.{hint}") from None
 
 
-def recipe_of(entrant: Recipe | Path) -> Recipe:
-    return load_recipe(entrant) if isinstance(entrant, Path) else entrant
+def candidate_recipe(candidate: Recipe | Path) -> Recipe:
+    return load_recipe(candidate) if isinstance(candidate, Path) else candidate
 
 
-def check_candidate(name: str, entrant: Candidate, kind: str) -> None:
-    """Say before anyone is trained that someone cannot take part."""
-    if isinstance(entrant, ModelTemplate):
+def check_candidate(name: str, candidate: Candidate, kind: str) -> None:
+    """Raise if a recipe or run has another objective than this comparison, or a run is unfinished."""
+    if isinstance(candidate, ModelTemplate):
         return
-    objective = resolve_objective(recipe_of(entrant))
-    if objective != {"text": "causal", "pairs": "pairs"}[kind]:
-        raise ConfigError(f"{name} learns {objective!r}, which is not what is asked of {kind}: leave it out")
-    if isinstance(entrant, Path) and not is_done(entrant):
-        raise DataError(f"{entrant} has not been trained to its end; go on with it: headway train {entrant} --resume")
+    objective = resolve_objective(candidate_recipe(candidate))
+    if objective != OBJECTIVES[kind]:
+        raise ConfigError(
+            f"{name} has the objective {objective!r}, but models of {kind} are trained with {OBJECTIVES[kind]!r}: "
+            f"leave it out"
+        )
+    if isinstance(candidate, Path) and not is_finished(candidate):
+        raise DataError(f"{candidate} is not fully trained yet; finish it: headway train {candidate} --resume")
 
 
-def split_doubt(run: Path, data: DataConfig) -> str | None:
-    """Why a run may have learned from what is held out here: it has this data, and holds out other parts of it."""
-    own = load_recipe(run).data
-    names = ("valid", "test", "split", "valid_path", "test_path")
-    differing = [name for name in names if getattr(own, name) != getattr(data, name)]
-    mine, other = ({Path(name).name for name in (some.mix or [some.path])} for some in (own, data))
-    if not differing or not mine & other:
-        return None
-    said = ", ".join(f"data.{name}={getattr(own, name)}" for name in differing)
-    return f"has learned from {', '.join(sorted(mine & other))} with {said}: it may know what is held out here"
-
-
-def is_done(run: Path) -> bool:
+def is_finished(run: Path) -> bool:
     return any(record.get("event") == "end" for record in Run(run).read_log())
 
 
-def check_settings(
-    general: Sequence[str], special: Mapping[str, Sequence[str]], entrants: Mapping[str, Candidate]
-) -> None:
-    """A setting that would change nothing, or that would be unfair, is refused."""
-    instead = {"data.path": "--data", "train.steps": "--tokens", "train.max_seconds": "--seconds"}
-    for setting in [*general, *(own for some in special.values() for own in some)]:
+def leakage_warning(run: Path, data: DataConfig) -> str | None:
+    """Why a run may have been trained on the evaluation data: it uses the same source with another split."""
+    run_data = load_recipe(run).data
+    names = ("valid_fraction", "test_fraction", "split", "valid_path", "test_path")
+    differing = [name for name in names if getattr(run_data, name) != getattr(data, name)]
+    run_sources, sources = ({Path(name).name for name in (config.mix or [config.path])} for config in (run_data, data))
+    if not differing or not run_sources & sources:
+        return None
+    settings = ", ".join(f"data.{name}={getattr(run_data, name)}" for name in differing)
+    return (
+        f"was trained on {', '.join(sorted(run_sources & sources))} with {settings}: "
+        f"its training data may contain the text it is scored on"
+    )
+
+
+def model_fields(candidate: ModelTemplate | Recipe) -> tuple[str, ...]:
+    """The names of the settings that the candidate's model has."""
+    config = FAMILIES[candidate.family] if isinstance(candidate, ModelTemplate) else type(candidate.model)
+    return config.__struct_fields__
+
+
+def shared_context(context: int | None, kind: str, candidates: Mapping[str, Candidate]) -> int:
+    """The context that all models are scored with: at most the shortest that any recipe or run has."""
+    shared = context or DEFAULT_CONTEXT[kind]
+    for name, candidate in candidates.items():
+        if kind != "text" or isinstance(candidate, ModelTemplate):
+            continue
+        limit = getattr(candidate_recipe(candidate).model, "context", None)
+        if limit is not None and limit < shared:
+            if context is not None:
+                raise ConfigError(f"{name} has a context of {limit}, less than --context {context}: --context {limit}")
+            shared = limit
+    return shared
+
+
+# ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Settings "table.key=value" for all models, and those for one: "gpt:model.dropout=0.1"."""
+
+    shared: list[str] = field(default_factory=list)
+    by_model: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, settings: Sequence[str]) -> "Overrides":
+        overrides = cls()
+        for setting in settings:
+            name, colon, own_setting = setting.partition(":")
+            if colon and "=" not in name:
+                overrides.by_model.setdefault(name, []).append(own_setting)
+            else:
+                overrides.shared.append(setting)
+        return overrides
+
+
+FLAG_OF_SETTING = {"data.path": "--data", "train.steps": "--tokens", "train.max_seconds": "--seconds"}
+
+
+def check_overrides(overrides: Overrides, candidates: Mapping[str, Candidate]) -> None:
+    """Refuse settings that have no effect, and those that would make the comparison unfair."""
+    for setting in [*overrides.shared, *(setting for own in overrides.by_model.values() for setting in own)]:
         key = setting.partition("=")[0].strip()
-        if key in instead:
-            raise ConfigError(f"{setting}: that is the same for all, and asked for by {instead[key]}")
-    known = {name: fields_of(entrant) for name, entrant in entrants.items() if not isinstance(entrant, Path)}
-    for setting in general:
+        if key in FLAG_OF_SETTING:
+            raise ConfigError(f"{setting}: all models share this; set it with {FLAG_OF_SETTING[key]}")
+    fields = {name: model_fields(c) for name, c in candidates.items() if not isinstance(c, Path)}
+    for setting in overrides.shared:
         section, _, key = setting.partition("=")[0].strip().partition(".")
-        if section == "model" and not any(key in fields for fields in known.values()):
-            names = sorted(set().union(*known.values()))
-            raise ConfigError(f"{setting}: no contestant has such a setting.{suggest(key, names)}")
-    for name, some in special.items():
-        if name not in known:
-            near = suggest(name, known, otherwise=f" There are: {', '.join(known)}")
-            raise ConfigError(f"{name}:{some[0]} is for a contestant that is trained, and {name!r} is none.{near}")
-        for setting in some:
+        if section == "model" and not any(key in names for names in fields.values()):
+            hint = suggest(key, sorted(set().union(*fields.values())))
+            raise ConfigError(f"{setting}: no model in this comparison has such a setting.{hint}")
+    for name, settings in overrides.by_model.items():
+        if name not in fields:
+            hint = suggest(name, fields, otherwise=f" Models: {', '.join(fields)}")
+            raise ConfigError(f"{name}:{settings[0]}: {name!r} is not one of the models trained here.{hint}")
+        for setting in settings:
             if not setting.startswith(("model.", "train.", "eval.")):
-                raise ConfigError(f"{name}:{setting}: data and tokenizer are the same for all; of one: model., train.")
-
-
-def fields_of(entrant: ModelTemplate | Recipe) -> tuple[str, ...]:
-    kind = FAMILIES[entrant.family] if isinstance(entrant, ModelTemplate) else type(entrant.model)
-    return kind.__struct_fields__
-
-
-def context_for(asked: int | None, kind: str, entrants: Mapping[str, Candidate]) -> int:
-    """Tokens that all are scored in windows of: no more than any was made for."""
-    window = asked or CONTEXTS[kind]
-    for name, entrant in entrants.items():
-        own = None if isinstance(entrant, ModelTemplate) else getattr(recipe_of(entrant).model, "context", None)
-        if own is not None and own < window and kind == "text":
-            if asked is not None:
-                raise ConfigError(f"{name} has a context of {own}, and windows are of {asked}: --context {own}")
-            window = own
-    return window
+                raise ConfigError(
+                    f"{name}:{setting}: data and tokenizer are shared by all models; for one model set model., train. "
+                    f"or eval. settings"
+                )

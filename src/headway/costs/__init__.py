@@ -1,4 +1,4 @@
-"""What a model costs, from its config alone: floating-point operations and bytes. No torch here."""
+"""Training costs of a model, computed from its config alone: FLOPs and memory. Nothing here imports torch."""
 
 from headway.costs.flops import PEAK_FLOPS, flops_per_token, peak_flops
 from headway.costs.memory import Memory, training_memory

@@ -1,8 +1,8 @@
-"""Floating-point operations of training, and how many a device can make.
+"""Training FLOPs per token, and the peak FLOPS of devices.
 
-A token costs 2 per weight it meets in a matrix product on the way forward and twice that on the way back; attention, as
-Chowdhery et al. 2022 (PaLM, appendix B) count it and nanoGPT after them, 12 · layers · width of all heads · tokens
-looked at, whether or not causality leaves half of them out. MFU is that over what the device could make.
+Each weight of a matrix product costs a token 2 FLOPs in the forward pass and 4 in the backward pass. Attention adds
+12 · layers · heads · head width · sequence length, as Chowdhery et al. 2022 (PaLM, appendix B) and nanoGPT count it:
+the causal mask is ignored. Model FLOPs utilisation (MFU) is these FLOPs per second over the device's peak FLOPS.
 """
 
 from itertools import pairwise
@@ -21,8 +21,8 @@ from headway.config import (
     TransformerConfig,
 )
 
-# Dense, in bfloat16 where the device has it, from the makers' datasheets (without sparsity). A name matches a device's
-# where all its words are in it; the longest match counts.
+# Dense (without sparsity), in bfloat16 where the device has it, from the vendors' datasheets. A key matches a device
+# whose name contains all its words; the longest match wins.
 PEAK_FLOPS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -50,32 +50,31 @@ PEAK_FLOPS = {
     "MI300X": 1307e12,
 }
 
-
-CELL_MATRICES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4, "peephole": 4}  # of a recurrent layer, from x and from h
+CELL_MATRICES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4, "peephole": 4}  # of a recurrent cell, for each of x and h
 
 
 def peak_flops(name: str) -> float | None:
-    """What a GPU of this name can make, if it is known."""
+    """Peak FLOPS of a GPU by its name; None if it is not in the table."""
     words = set(name.replace("-", " ").split())
-    found = [known for known in PEAK_FLOPS if set(known.split()) <= words]
-    return PEAK_FLOPS[max(found, key=len)] if found else None
+    matches = [device for device in PEAK_FLOPS if set(device.split()) <= words]
+    return PEAK_FLOPS[max(matches, key=len)] if matches else None
 
 
 def matrix_weights(c: ModelConfig) -> int:
-    """Weights that every token is multiplied with, the unembedding among them."""
+    """Weights that every token is multiplied with, including the unembedding."""
     if isinstance(c, NGramConfig):
         return 0
     if isinstance(c, NPLMConfig):
-        window = (c.order - 1) * c.d_model
-        return window * c.d_hidden + c.vocab_size * (c.d_hidden + (window if c.direct else 0))
-    if isinstance(c, BiLSTMConfig):  # without a head, which has as many more as there are labels
-        return _both_ways(c.cell, c.d_model, c.d_hidden, c.n_layers)
-    if isinstance(c, Seq2SeqConfig):  # per target token, with a source as long
+        d_input = (c.order - 1) * c.d_model
+        return d_input * c.d_hidden + c.vocab_size * (c.d_hidden + (d_input if c.direct else 0))
+    if isinstance(c, BiLSTMConfig):  # without its head, whose size depends on the number of labels
+        return _bidirectional_weights(c.cell, c.d_model, c.d_hidden, c.n_layers)
+    if isinstance(c, Seq2SeqConfig):  # per target token, with a source of the same length
         return 2 * c.n_layers * CELL_MATRICES[c.cell] * 2 * c.d_model**2 + c.vocab_size * c.d_model
     c = c.resolved()
-    if isinstance(c, BahdanauConfig):  # the same; the products of states and places are not of weights
+    if isinstance(c, BahdanauConfig):  # likewise; products of two activations (attention) are not counted
         m, D, gates = c.d_model, c.d_hidden, CELL_MATRICES[c.cell]
-        encoder = _both_ways(c.cell, m, D, c.n_encoder_layers) + 2 * D * c.d_attention
+        encoder = _bidirectional_weights(c.cell, m, D, c.n_encoder_layers) + 2 * D * c.d_attention
         decoder = gates * D * (m + 3 * D) + D * c.d_attention + (3 * D + m) * 2 * c.d_out
         return encoder + decoder + c.vocab_size * c.d_out
     if isinstance(c, RNNConfig):
@@ -84,24 +83,23 @@ def matrix_weights(c: ModelConfig) -> int:
         return layers + c.vocab_size * widths[-1]
     attention = c.d_model * c.d_head * (2 * c.n_heads + 2 * c.n_kv_heads)
     feed_forward = (3 if c.feed_forward == "swiglu" else 2) * c.d_model * c.d_ff
-    n_layers = c.n_layers
-    if isinstance(c, TransformerConfig):  # per target token, with a source as long: cross-attention once more
+    if isinstance(c, TransformerConfig):  # per target token, with a source of the same length
         return (
             c.n_encoder_layers * (attention + feed_forward)
-            + c.n_decoder_layers * (2 * attention + feed_forward)
+            + c.n_decoder_layers * (2 * attention + feed_forward)  # self- and cross-attention
             + c.vocab_size * c.d_model
         )
-    return n_layers * (attention + feed_forward) + c.vocab_size * c.d_model
+    return c.n_layers * (attention + feed_forward) + c.vocab_size * c.d_model
 
 
-def _both_ways(cell: str, d_in: int, d_out: int, n_layers: int) -> int:
-    """Weights of bidirectional layers."""
+def _bidirectional_weights(cell: str, d_in: int, d_out: int, n_layers: int) -> int:
+    """Weights of a stack of bidirectional recurrent layers."""
     widths = [d_in, *[2 * d_out] * (n_layers - 1)]
     return sum(2 * CELL_MATRICES[cell] * d_out * (width + d_out) for width in widths)
 
 
-def flops_per_token(c: ModelConfig, n_tokens: int) -> float:
-    """Of training, forward and back, in rows of so many tokens."""
+def flops_per_token(c: ModelConfig, seq_len: int) -> float:
+    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens."""
     if not isinstance(c, StackConfig):
         return 6.0 * matrix_weights(c)
     c = c.resolved()
@@ -109,4 +107,4 @@ def flops_per_token(c: ModelConfig, n_tokens: int) -> float:
     if isinstance(c, TransformerConfig):
         layers = c.n_encoder_layers + 2 * c.n_decoder_layers
     assert isinstance(c, GPTConfig | BERTConfig | TransformerConfig)
-    return 6.0 * matrix_weights(c) + 12.0 * layers * c.n_heads * c.d_head * n_tokens
+    return 6.0 * matrix_weights(c) + 12.0 * layers * c.n_heads * c.d_head * seq_len

@@ -1,27 +1,28 @@
-"""What training holds at once, in bytes, before it begins.
+"""Memory that training needs, in bytes, estimated before it starts.
 
-    weights, gradients and what the optimiser remembers     float32, once per parameter
-    activations                                             what the way back needs of each token, per layer
-    logits                                                  a chunk of them (nn/cross_entropy.py)
+    weights, gradients, optimizer state     float32, once per parameter each (two Adam moments)
+    activations                             what the backward pass needs of each token, per layer
+    logits                                  one chunk of them (nn/cross_entropy.py)
 
-An estimate: it counts the tensors autograd keeps, not the allocator's gaps, which are some percent more.
+The estimate counts the tensors that autograd saves. The allocator's fragmentation adds a few percent.
 """
 
 from dataclasses import dataclass
 
 from headway.config import StackConfig, TrainConfig, TransformerConfig
 
-MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "muon": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "muon": 1}  # optimizer state, in tensors per parameter
+MAX_LOGITS = 2**28  # elements of a chunk of logits
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes, on each rank."""
+    """Bytes on each rank."""
 
     weights: float
     gradients: float
-    optimizer: float
-    average: float
+    optimizer_state: float
+    ema: float
     activations: float
     logits: float
 
@@ -31,29 +32,39 @@ class Memory:
 
 
 def training_memory(
-    model: StackConfig, n_params: int, train: TrainConfig, *, rows: int, width: int, ranks: int = 1, bytes_each: int = 4
+    model: StackConfig,
+    n_params: int,
+    train: TrainConfig,
+    *,
+    batch_size: int,
+    seq_len: int,
+    ranks: int = 1,
+    bytes_per_element: int = 4,
 ) -> Memory:
-    """Of one rank that learns from `rows` rows of `width` tokens at a time; products make numbers of `bytes_each`."""
+    """Memory of one rank whose micro-batches are `batch_size` sequences of `seq_len` tokens. Activations take
+    `bytes_per_element` each: 2 in bfloat16."""
     c = model.resolved()
-    share = n_params * 4 / (ranks if train.parallel == "fsdp" else 1)
+    param_bytes = n_params * 4 / (ranks if train.parallel == "fsdp" else 1)
     moments = MOMENTS[train.optimizer] if train.optimizer != "sgd" else int(bool(train.momentum))
-    tokens = rows * width
-    layers = c.n_layers
+    n_tokens = batch_size * seq_len
+    n_layers = c.n_layers
     if isinstance(c, TransformerConfig):
-        layers = c.n_encoder_layers + 1.5 * c.n_decoder_layers
-    # Of a token in a layer: the stream before each of two norms (float32), the two normed inputs, queries, keys,
-    # values, what attention gives, its projection; the feed-forward's inside, before and after the activation.
-    heads = (c.n_heads + 2 * c.n_kv_heads) * c.d_head
-    inside = (4 if c.feed_forward == "swiglu" else 2) * c.d_ff
-    layer = 8 * c.d_model + bytes_each * (3 * c.d_model + heads + c.n_heads * c.d_head + inside)
+        n_layers = c.n_encoder_layers + 1.5 * c.n_decoder_layers
+    # Per token and layer: the residual stream before each of two norms (float32), the two normed inputs, queries, keys,
+    # values, the attention output, its projection; the feed-forward's hidden layer, before and after the activation.
+    qkv = (c.n_heads + 2 * c.n_kv_heads) * c.d_head
+    hidden = (4 if c.feed_forward == "swiglu" else 2) * c.d_ff
+    layer_bytes = 8 * c.d_model + bytes_per_element * (3 * c.d_model + qkv + c.n_heads * c.d_head + hidden)
     if c.dropout:
-        layer += 2 * c.d_model + c.n_heads * 8  # masks, a byte a number
-    kept = 4 * c.d_model * layers + layer if train.checkpoint_activations else layer * layers
+        layer_bytes += 2 * c.d_model + c.n_heads * 8  # masks, one byte per element
+    saved_bytes = layer_bytes * n_layers
+    if train.checkpoint_activations:  # only the input of each layer, and all of the one being recomputed
+        saved_bytes = 4 * c.d_model * n_layers + layer_bytes
     return Memory(
-        weights=share + (n_params * bytes_each if bytes_each < 4 else 0),
-        gradients=share,
-        optimizer=moments * share,
-        average=share if train.ema else 0,
-        activations=tokens * (kept + (8 + bytes_each) * c.d_model),
-        logits=min(tokens * c.vocab_size, 2**28) * bytes_each + c.vocab_size * c.d_model * 4,
+        weights=param_bytes + (n_params * bytes_per_element if bytes_per_element < 4 else 0),
+        gradients=param_bytes,
+        optimizer_state=moments * param_bytes,
+        ema=param_bytes if train.ema else 0,
+        activations=n_tokens * (saved_bytes + (8 + bytes_per_element) * c.d_model),
+        logits=min(n_tokens * c.vocab_size, MAX_LOGITS) * bytes_per_element + c.vocab_size * c.d_model * 4,
     )

@@ -1,0 +1,61 @@
+"""What a comparison yields: one `ModelResult` per model. report.py prints and plots them."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One evaluation during training."""
+
+    tokens: float
+    flops: float
+    seconds: float
+    score: float  # bits per byte; for pairs, nats per target token
+
+
+@dataclass(frozen=True)
+class LengthBucket:
+    """Scores of pairs whose sources have `least` to `most` tokens."""
+
+    least: int
+    most: int
+    n: int  # pairs
+    exact_match: float
+    bleu: float | None = None  # None for tasks with one right answer
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    name: str
+    year: int | None
+    title: str
+    run: str
+    n_params: int
+    n_tokens: int  # trained on, repetitions included
+    steps: int
+    flops: float  # of training; 0 for an n-gram, which multiplies nothing
+    seconds: float
+    scores: dict[str, float]  # bits_per_byte, perplexity; or exact_match, bleu
+    curve: list[CurvePoint] = field(default_factory=list)
+    by_length: list[LengthBucket] = field(default_factory=list)
+    sample: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    data: str
+    kind: str  # "text" or "pairs"
+    part: str  # the split that is scored, "valid" or "test"
+    size: str  # of that split, in words
+    context: int
+    vocab_size: int
+    budget: str
+    results: list[ModelResult]
+    metric: str  # the one that counts: "bits_per_byte", "exact_match", "bleu"
+    longest: int | None = None  # pairs: tokens of the longest source in the training split
+    prompt: str = ""
+    path: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,42 @@
+"""A distribution is followed through samplers, stage by stage."""
+
+import pytest
+import torch
+
+import headway
+from headway.analysis.sampling import plot, render_text, trace_next_token, trace_samplers
+from headway.errors import ConfigError
+from headway.sampling import Pipeline
+from headway.tokenizers import train as train_tokenizer
+
+LOGITS = torch.tensor([2.0, 1.0, 1.0, 0.0, -1.0, -3.0])
+
+
+def test_each_stage_has_the_distribution_after_it(tmp_path):
+    steps = trace_samplers(LOGITS, Pipeline(top_k=2, temperature=0.5), top=3)
+    assert steps.stages[0] == "model"
+    assert steps.n_alive[0] == 6
+    assert steps.p[0] == pytest.approx(LOGITS.softmax(dim=-1)[steps.ids].tolist())
+    assert steps.n_alive[-1] == sum(p > 0 for p in steps.p[-1])
+    assert sum(steps.p[-1]) == pytest.approx(1.0)
+    assert "·" in render_text(steps)
+    assert plot(steps, tmp_path / "sampling.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_next_token_of_a_model_is_traced_with_its_tokens():
+    tokenizer = train_tokenizer("char", ["abc"])
+    model = headway.create("gpt", vocab_size=tokenizer.vocab_size, d_model=8, n_heads=2, n_layers=1, context=16)
+    model.tokenizer = tokenizer
+    pipelines = []
+    steps = trace_next_token(model, "ab", top_k=2, top=100, on_warning=pipelines.append)
+    assert set("abc") <= set(steps.tokens)
+    assert steps.n_alive[-1] == 2
+    assert steps.settings == pipelines[0].stages
+    with torch.no_grad():  # dropout is off, although the model was in training mode
+        logits = model.eval()(torch.tensor([tokenizer.encode_prompt("ab")]))[0, -1]
+    assert steps.p[0] == pytest.approx(logits.double().softmax(dim=-1)[steps.ids].tolist(), abs=1e-6)
+
+
+def test_at_least_one_token_is_shown():
+    with pytest.raises(ConfigError, match="top=0: show at least 1 token"):
+        trace_samplers(LOGITS, Pipeline(top_k=2), top=0)
