@@ -1,9 +1,9 @@
-"""Train a small GPT on a text of your own, score it, and hear it.
+"""Train a small GPT on your own text, score it, and sample from it.
 
     python examples/own_text.py my.txt --steps 400
 
-Without a file it learns the generated task "dates": every line is a date in words, a tab, and the same date in digits.
-About 40 seconds on two cores; then it is asked for dates it has never seen, and gets most of them right.
+Without a file it learns the synthetic task "dates": every line is a date in words, a tab, and the same date in digits.
+Training takes about 40 seconds on two cores; then the model converts dates it has not seen, most of them correctly.
 """
 
 import argparse
@@ -15,12 +15,14 @@ import headway
 from headway.config import recipe_from_table
 from headway.data import pairs
 
+N_QUESTIONS = 20
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="?", default="dates", help="a file, a folder or a built-in corpus")
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--out", type=Path, help="where the run goes; by default it is thrown away")
+    parser.add_argument("--out", type=Path, help="folder of the run; by default a temporary one")
     options = parser.parse_args()
 
     # 1. A recipe is a table, in Python or in a TOML file.
@@ -35,21 +37,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = options.out or Path(folder) / "run"
 
-        # 2. Train. What `report` hears of every step, the command line shows as a bar.
-        def report(progress: headway.training.Progress) -> None:
+        # 2. Train. `on_step` gets the progress after every step; the command line draws a bar from it.
+        def print_progress(progress: headway.training.Progress) -> None:
             if progress.step % 50 == 0:
                 print(f"step {progress.step}: loss {progress.loss:.3f}, {progress.tokens_per_second:,.0f} tokens/s")
 
-        result = headway.train(recipe, out=out, report=report, say=print)
-        print(f"held-out text: {result.score.bits_per_byte:.3f} bits per byte")
+        result = headway.train(recipe, out=out, on_step=print_progress, on_message=print)
+        print(f"validation: {result.score.bits_per_byte:.3f} bits per byte")
 
-        # 3. Load it back from disk, and ask.
+        # 3. Load the model from disk and generate text.
         model = headway.load(out)
         if options.text == "dates":
-            asked = list(islice(pairs("dates", seed=12345), 20))
-            right = sum(answer(model, question) == expected for question, expected in asked)
-            question, expected = asked[0]
-            print(f"{question!r} is {answer(model, question)!r} (right: {expected!r}); {right} of {len(asked)} right")
+            questions = list(islice(pairs("dates", seed=12345), N_QUESTIONS))
+            answers = [answer(model, question) for question, _ in questions]
+            n_correct = sum(text == expected for text, (_, expected) in zip(answers, questions, strict=True))
+            question, expected = questions[0]
+            print(f"{question!r} is {answers[0]!r} (expected: {expected!r}); {n_correct} of {N_QUESTIONS} correct")
         else:
             print("".join(token.text for token in headway.generate(model, "", seed=1)))
 

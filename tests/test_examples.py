@@ -1,6 +1,9 @@
-"""Examples and the README's Python run as they stand."""
+"""Code that users read runs as it stands: examples, the README, the docs, and doctests."""
 
+import doctest
+import importlib
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,27 +13,36 @@ import torch
 
 import headway
 from headway import tokenizers
+from headway.data.synthetic_tasks import task_pairs
 
 ROOT = Path(__file__).parent.parent
+OWN_TEXT = ROOT / "examples" / "own_text.py"
 
 
-def test_own_text_learns_dates(tmp_path):
-    command = [sys.executable, ROOT / "examples" / "own_text.py", "--steps", "60", "--out", tmp_path / "run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "bits per byte" in done.stdout
-    assert re.search(r"\d+ of 20 right", done.stdout)
+def python_blocks(file):
+    return re.findall(r"```python\n(.*?)```", (ROOT / file).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_own_text_learns_dates(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(task_pairs.__kwdefaults__, "n", 500)  # pairs, in place of 20,000
+    monkeypatch.setattr("sys.argv", [str(OWN_TEXT), "--steps", "5", "--out", str(tmp_path / "run")])
+    runpy.run_path(str(OWN_TEXT), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "bits per byte" in out
+    assert re.search(r"\d+ of 20 correct", out)
+    assert headway.load(tmp_path / "run").tokenizer is not None
 
 
 def test_own_text_takes_a_file(tmp_path):
     (tmp_path / "my.txt").write_text("All work and no play makes a dull text. " * 40)
-    command = [sys.executable, ROOT / "examples" / "own_text.py", tmp_path / "my.txt", "--steps", "5"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "bits per byte" in done.stdout
+    command = [sys.executable, OWN_TEXT, tmp_path / "my.txt", "--steps", "5"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "bits per byte" in process.stdout
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A folder with a model at runs/demo, where the README's code runs."""
+def workspace(tmp_path, monkeypatch):
+    """The working directory, with a model at runs/demo."""
     monkeypatch.chdir(tmp_path)
     model = headway.create("gpt-tiny", vocab_size=300)
     model.tokenizer = tokenizers.train("bpe", ["The statement is a statement."] * 9, 300)
@@ -38,21 +50,20 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_python_of_the_readme_runs(home, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    space = {"torch": torch}
-    exec(blocks[0], space)
+def test_the_python_of_the_readme_runs(workspace, capsys):
+    usage, contract = python_blocks("README.md")
+    namespace = {"torch": torch}
+    exec(usage, namespace)
     assert capsys.readouterr().out
-    assert (home / "my-model" / "config.json").is_file()
-    space |= {"ids": torch.randint(300, (2, 5)), "rows": torch.tensor([1, 1, 0])}
-    exec(blocks[1], space)
-    assert space["state"].length.tolist() == [5, 5, 5]
+    assert (workspace / "my-model" / "config.json").is_file()
+    namespace |= {"ids": torch.randint(300, (2, 5)), "rows": torch.tensor([1, 1, 0])}
+    exec(contract, namespace)
+    assert namespace["state"].length.tolist() == [5, 5, 5]
 
 
 @pytest.mark.parametrize("page", ["tokenizers", "data", "training", "decoding", "translation"])
-def test_the_python_of_the_docs_runs(page, home):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_python_of_the_docs_runs(page, workspace):
+    blocks = python_blocks(f"docs/{page}.md")
     assert blocks
     for block in blocks:
         exec(block, {})
@@ -68,12 +79,21 @@ def test_the_tree_of_the_readme_is_the_tree():
         assert list(package.rglob(name)), f"the README's tree names {name}, which is not there"
 
 
-def test_every_doctest_holds():
-    import doctest
-    import importlib
-
-    for name in ("config.models", "nn.masks", "models.registry", "tokenizers.base", "data.tasks"):
-        module = importlib.import_module(f"headway.{name}")
-        failed, tried = doctest.testmod(module, extraglobs={"headway": headway})
-        assert tried, name
-        assert not failed, name
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.models",
+        "data.synthetic_tasks",
+        "evaluation.metrics",
+        "models.registry",
+        "nn.masks",
+        "nn.padding",
+        "sampling.stop_strings",
+        "tokenizers.base",
+    ],
+)
+def test_doctests_hold(name):
+    module = importlib.import_module(f"headway.{name}")
+    n_failed, n_tests = doctest.testmod(module, extraglobs={"headway": headway})
+    assert n_tests
+    assert not n_failed

@@ -1,170 +1,207 @@
 """headway compare"""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Json, check_picture, print_json, program
+from headway.cli.options import Json, check_minimum, check_picture, print_json, program, with_option_groups
 
 if TYPE_CHECKING:
     from headway.comparison import Comparison
 
-SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
+@dataclass(frozen=True)
+class BudgetFlags:
+    """The size of each model, and how long it is trained."""
+
+    params: Annotated[
+        str | None,
+        typer.Option(help="Parameters of each model, such as 300k or 2M; recipes keep their size. Default: 1M."),
+    ] = None
+    tokens: Annotated[
+        str | None, typer.Option(help="Tokens to train each model on, such as 5M; repetitions count.")
+    ] = None
+    seconds: Annotated[float | None, typer.Option(help="Seconds to train each model for. Default: 60.")] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        params, tokens = _parse_count(self.params, "--params"), _parse_count(self.tokens, "--tokens")
+        return {"params": params, "tokens": tokens, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
+class ScoringFlags:
+    """How models are scored."""
+
+    long_data: Annotated[
+        str | None, typer.Option(help="Pairs: also score longer sentences, such as dates+24, by length.")
+    ] = None
+    limit: Annotated[int, typer.Option(help="Pairs: the number of held-out sources to translate.")] = 1000
+    num_beams: Annotated[int, typer.Option(help="Pairs: beams of the search; 1 is greedy.")] = 1
+    prompt: Annotated[
+        str | None, typer.Option(help="Text: the prompt of the samples. Default: the first held-out words.")
+    ] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        check_minimum("--limit", self.limit)
+        check_minimum("--num-beams", self.num_beams)
+        return dict(self.__dict__)
+
+
+@with_option_groups
 def compare(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Contestants (--list), recipes, TOML files, runs. Default: all contestants for this data, in order of "
-            "their years."
+            help="Models by name (--list), recipes, TOML files or runs. Default: every model for this kind of data."
         ),
     ] = None,
-    data: Annotated[str, typer.Option(help="A text or pairs: a built-in corpus, a file, a folder, …")] = "pydocs",
-    params: Annotated[
-        str | None,
-        typer.Option(help="Parameters of each contestant, such as 300k or 2M; recipes keep their own. Default: 1M."),
-    ] = None,
-    tokens: Annotated[str | None, typer.Option(help="Tokens each learns from, such as 5M, repetitions too.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Seconds each learns for, above 0. Default: 60.")] = None,
+    *,
+    data: Annotated[str, typer.Option(help="Text or pairs: a built-in corpus, a file, a folder, …")] = "pydocs",
+    budget: BudgetFlags,
     context: Annotated[
-        int | None, typer.Option(help="Tokens in a window, for all, 1 or more. Default: 128 of text, 512 of pairs.")
+        int | None, typer.Option(help="Context of all models, in tokens. Default: 128 for text, 512 for pairs.")
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting as in a recipe, for all (train.seed=2, tokenizer.kind=char) or for one "
+            help="Override a setting for all models (train.seed=2, tokenizer.kind=char) or for one "
             "(gpt:model.dropout=0.1); repeatable.",
         ),
     ] = None,
-    long_data: Annotated[
-        str | None, typer.Option(help="Pairs: also score on these, of long_data sentences, such as dates+24.")
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Pairs: held-out ones each writes, the first so many.")] = 1000,
-    num_beams: Annotated[int, typer.Option(help="Pairs: beams, 1 or more; 1 is greedy.")] = 1,
-    prompt: Annotated[
-        str | None, typer.Option(help="What samples begin with. Default: the first words held out.")
-    ] = None,
+    scoring: ScoringFlags,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Folder of the runs and results. Default: the next runs/compare.")
+        Path | None, typer.Option("-o", "--out", help="Folder for runs and results. Default: the next runs/compare.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was stopped in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted comparison in --out. Default: the last one.")
+    ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="The picture, .png, .svg or .pdf. Default: compare.png in the folder.")
+        Path | None, typer.Option(help="Plot file, .png, .svg or .pdf. Default: compare.png in the folder.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show models there is, and leave.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the available models and exit.")] = False,
     json: Json = False,
 ) -> None:
-    """Compare models on the same data at the same budget: one table, one picture.
+    """Compare several models on the same data at the same budget.
 
-    Each learns from the same text in the same tokens, with about as many --params, for as many --tokens or --seconds,
-    and is scored in bits per byte on the same windows of the same held-out text. Contestants of pairs write
-    translations, scored by exact match or BLEU, also by the length of the sentence. Every contestant is a run of its
-    own in --out, beside compare.json, compare.md and compare.png.
+    All models share the data, the tokenizer and about the same number of --params, and are trained for the same number
+    of --tokens or --seconds. Language models are scored in bits per byte of held-out text. Models of pairs translate
+    held-out sources and are scored by exact match or BLEU, also by the length of the source. Each model is a run in
+    --out, next to compare.json, compare.md and compare.png.
 
     \b
     Examples:
       headway compare --list
-      headway compare ngram rnn gpt --seconds 2 --params 50k --set tokenizer.vocab_size=300
-      headway compare --data my.txt --tokens 20k --params 100k
-      headway compare --data dates+4 --long-data dates+24 --tokens 50k --params 50k
+      headway compare ngram rnn gpt --seconds 1 --params 50k --set tokenizer.vocab_size=300
+      headway compare --data my.txt --tokens 5k --params 50k
+      headway compare seq2seq --data dates+4 --long-data dates+24 --tokens 10k --params 50k --limit 50
       headway compare runs/demo ngram --json
     """
     if show_list:
-        _list(json)
+        _print_models(json)
         return
-    for name, value in (("--context", context), ("--limit", limit), ("--num-beams", num_beams)):
-        if value is not None and value < 1:
-            raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
+    check_minimum("--context", context)
     check_picture(plot, "--plot")
-    n_params, n_tokens = _count(params, "--params"), _count(tokens, "--tokens")
+    options = {**budget.options, **scoring.options, "context": context, "settings": settings or []}
+    out_dir = out or _default_out_dir(resume)
 
     import headway
-    from headway.cli.display import TrainingDisplay, say
-    from headway.comparison.report import markdown, text_table
-    from headway.files import free_name, write_text
+    from headway.cli.display import TrainingDisplay, print_status
 
-    place = out or (_latest() if resume else free_name(Path("runs") / "compare"))
     with TrainingDisplay() as display:
-        found = headway.compare(
+        comparison = headway.compare(
             models or [],
             data=data,
-            params=n_params,
-            tokens=n_tokens,
-            seconds=seconds,
-            context=context,
-            settings=settings or [],
-            long_data=long_data,
-            limit=limit,
-            num_beams=num_beams,
-            prompt=prompt,
-            out=place,
+            out=out_dir,
             resume=resume,
-            say=display.say,
-            report=display.report,
+            on_message=display.on_message,
+            on_step=display.on_step,
+            **options,
         )
-    if found is None:
-        say(f"interrupted; models is done stays. To go on, the same again with --out {place} --resume")
+    if comparison is None:
+        print_status(
+            f"interrupted; finished models are kept. Continue with the same command and --out {out_dir} --resume"
+        )
         raise typer.Exit(130)
-    write_text(place / "compare.md", markdown(found))
-    picture = _draw(found, plot or place / "compare.png", is_asked=plot is not None)
-    if json:
-        print_json({**found.to_dict(), "picture": None if picture is None else str(picture)})
-        return
-    print(text_table(found))
-    say(f"\nin {place}: compare.json, compare.md{'' if picture is None else f'; picture: {picture}'}")
-    verb = "generate" if found.kind == "text" else "eval"
-    say(f"try:   {program()} {verb} {found.rows[-1].run}")
+    _report(comparison, out_dir, plot, json)
 
 
-def _latest() -> Path:
-    """The comparison begun last."""
-    begun = [path.parent for path in Path("runs").glob("compare*/plan.json")]
-    if not begun:
+def _default_out_dir(resume: bool) -> Path:
+    """The next free runs/compare, or to resume the one that was started last."""
+    from headway.comparison.manifest import latest_comparison
+    from headway.files import free_name
+
+    if not resume:
+        return free_name(Path("runs") / "compare")
+    if (latest := latest_comparison(Path("runs"))) is None:
         raise typer.BadParameter(
-            "there is no runs/compare to go on with: name its folder with --out", param_hint="--resume"
+            "there is no runs/compare to continue: name the folder with --out", param_hint="--resume"
         )
-    return max(begun, key=lambda path: (path / "plan.json").stat().st_mtime)
+    return latest
 
 
-def _draw(found: "Comparison", file: Path, *, is_asked: bool) -> Path | None:
-    """A picture that was not asked for is no reason to fail where there is no matplotlib."""
-    from headway.cli.display import say
-    from headway.comparison.report import draw
+def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, json: bool) -> None:
+    """Write compare.md and the plot, and print the results."""
+    from headway.cli.display import print_status
+    from headway.comparison.report import render_markdown, render_text
+    from headway.files import write_text
+
+    write_text(out_dir / "compare.md", render_markdown(comparison))
+    picture = _plot(comparison, plot_file or out_dir / "compare.png", is_required=plot_file is not None)
+    if json:
+        print_json({**comparison.to_dict(), "picture": None if picture is None else str(picture)})
+        return
+    print(render_text(comparison))
+    print_status(f"\nin {out_dir}: compare.json, compare.md{'' if picture is None else f'; plot: {picture}'}")
+    verb = "generate" if comparison.kind == "text" else "eval"
+    print_status(f"try:   {program()} {verb} {comparison.results[-1].run}")
+
+
+def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | None:
+    """Write the plot. Without matplotlib only a plot that was asked for is an error."""
+    from headway.cli.display import print_status
+    from headway.comparison.report import plot
     from headway.errors import InputError
 
     try:
-        return draw(found, file)
+        return plot(comparison, file)
     except InputError as error:
-        if is_asked:
+        if is_required:
             raise
-        say(f"no picture: {error}")
+        print_status(f"no plot: {error}")
         return None
 
 
-def _list(json: bool) -> None:
+def _print_models(json: bool) -> None:
     from headway.comparison import PAIRS, TEXT
 
+    lineups = {"text": TEXT, "pairs": PAIRS}
     if json:
-        kinds = {"text": TEXT, "pairs": PAIRS}
-        print_json({k: {n: {"year": c.year, "title": c.title} for n, c in some.items()} for k, some in kinds.items()})
+        print_json({
+            kind: {name: {"year": template.year, "title": template.title} for name, template in lineup.items()}
+            for kind, lineup in lineups.items()
+        })  # fmt: skip
         return
-    for kind, some in (("text", TEXT), ("pairs", PAIRS)):
+    for kind, lineup in lineups.items():
         print(f"for {kind}:")
-        for name, contestant in some.items():
-            print(f"  {contestant.year}  {name:<12} {contestant.title}")
+        for name, template in lineup.items():
+            print(f"  {template.year}  {name:<12} {template.title}")
 
 
-def _count(given: str | None, flag: str) -> int | None:
+def _parse_count(text: str | None, flag: str) -> int | None:
     """A number as people write it: 300k, 2M, 1.5m, 5_000_000."""
-    if given is None:
+    if text is None:
         return None
     number = r"\d{1,3}(?:[,_]\d{3})+|\d*\.?\d+(?:e\d+)?|\d+\.?"
-    match = re.fullmatch(rf"({number})\s*([kmgb]?)", given.strip().lower())
-    value = round(float(re.sub("[,_]", "", match[1])) * SIZES[match[2]]) if match else 0
-    if value < 1:
-        raise typer.BadParameter(f"{given}: a number above 0, such as 300k or 2M", param_hint=flag)
-    return value
+    match = re.fullmatch(rf"({number})\s*([kmgb]?)", text.strip().lower())
+    count = round(float(re.sub("[,_]", "", match[1])) * SUFFIXES[match[2]]) if match else 0
+    if count < 1:
+        raise typer.BadParameter(f"{text} is not a number above 0, such as 300k or 2M", param_hint=flag)
+    return count

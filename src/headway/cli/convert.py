@@ -1,35 +1,34 @@
 """headway convert"""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.options import Dtype, Json, check_out, print_json
+from headway.cli.options import Dtype, Json, check_output_file, print_json
 
 if TYPE_CHECKING:
     from headway.models import Model
 
-ARPA = (".arpa", ".arpa.gz")
-NGRAM_FILES = (*ARPA, ".counts")
-FILES = (".gz", ".bz2", ".xz", ".zip", ".txt", ".lm", ".bin", ".gguf", ".json", ".safetensors")  # no names of a folder
+ARPA_EXTENSIONS = (".arpa", ".arpa.gz")
+NGRAM_EXTENSIONS = (*ARPA_EXTENSIONS, ".counts")
+# An output with one of these extensions was meant to be a file, so it is not taken for a new folder.
+FILE_EXTENSIONS = (".gz", ".bz2", ".xz", ".zip", ".txt", ".lm", ".bin", ".gguf", ".json", ".safetensors")
 
 
 def convert(
     model: Annotated[
         str,
-        typer.Argument(help="A model directory, a run (its best checkpoint), one checkpoint, or n-grams in a file."),
+        typer.Argument(help="A model directory, a run (its best checkpoint), a checkpoint, or a file of n-grams."),
     ],
-    out: Annotated[Path, typer.Argument(help="The new model directory; of n-grams also FILE.arpa or FILE.counts.")],
+    out: Annotated[Path, typer.Argument(help="The new model directory; for n-grams also FILE.arpa or FILE.counts.")],
     dtype: Dtype = "auto",
     json: Json = False,
 ) -> None:
-    """Write a model as a directory that transformers opens too, where it knows the architecture.
+    """Convert a model to a directory that transformers opens, or n-grams to and from files.
 
-    Also puts the shares of a checkpoint of many ranks (train.parallel=fsdp) together into one file. N-grams are read
-    and written as ARPA files (.arpa, .arpa.gz), which KenLM, SRILM and others share, and as lists of n-grams and
-    their counts (.counts).
+    Merges the shards of an FSDP checkpoint into one file. N-grams are read and written as ARPA files (.arpa, .arpa.gz),
+    which KenLM, SRILM and others share, and as lists of n-grams with their counts (.counts).
 
     \b
     Examples:
@@ -38,46 +37,55 @@ def convert(
       headway convert words.arpa my-ngrams
     """
     import headway
-    from headway.models.serialization import read_json
 
-    is_file = out.name.lower().endswith(NGRAM_FILES)
-    if not is_file and (out.name.lower().endswith(FILES) or str(out) == "-"):
-        raise typer.BadParameter(f"{out} is no folder, nor one of {', '.join(NGRAM_FILES)}", param_hint="OUT")
+    is_ngram_file = out.name.lower().endswith(NGRAM_EXTENSIONS)
+    if not is_ngram_file and (out.name.lower().endswith(FILE_EXTENSIONS) or str(out) == "-"):
+        raise typer.BadParameter(
+            f"{out} is neither a folder nor a file that ends in {', '.join(NGRAM_EXTENSIONS)}", param_hint="OUT"
+        )
     loaded = _read_ngrams(model) or headway.load(model, dtype=dtype)
-    if is_file:
+    if is_ngram_file:
         _write_ngrams(loaded, model, out, json)
-        return
-    loaded.save(out)
-    kind = read_json(out / "config.json")["model_type"]
-    if json:
-        print_json({"model": model, "out": str(out), "model_type": kind, "n_params": loaded.n_params})
-        return
-    readers = "for Headway alone" if kind.startswith("headway-") else "for transformers too"
-    print(f"{out}: {type(loaded).__name__}, {loaded.n_params:,} parameters, {kind} ({readers})")
+    else:
+        _write_directory(loaded, model, out, json)
 
 
 def _read_ngrams(name: str) -> "Model | None":
-    """A model in a file of another program."""
+    """The n-grams in a file of another toolkit; None if the path is not such a file."""
     from headway.models.ngram.arpa import read_arpa
     from headway.models.ngram.count_files import read_counts
 
-    if not name.lower().endswith(NGRAM_FILES) or Path(name).is_dir():
+    if not name.lower().endswith(NGRAM_EXTENSIONS) or Path(name).is_dir():
         return None
-    return read_arpa(name) if name.lower().endswith(ARPA) else read_counts(name)
+    return read_arpa(name) if name.lower().endswith(ARPA_EXTENSIONS) else read_counts(name)
+
+
+def _write_directory(model: "Model", name: str, out: Path, json: bool) -> None:
+    from headway.models.serialization import read_json
+
+    model.save(out)
+    model_type = read_json(out / "config.json")["model_type"]
+    if json:
+        print_json({"model": name, "out": str(out), "model_type": model_type, "n_params": model.n_params})
+        return
+    readers = "only Headway opens it" if model_type.startswith("headway-") else "transformers opens it too"
+    print(f"{out}: {type(model).__name__}, {model.n_params:,} parameters, model type {model_type} ({readers})")
 
 
 def _write_ngrams(model: "Model", name: str, out: Path, json: bool) -> None:
+    from headway.cli.display import print_status
     from headway.models import NGram
     from headway.models.ngram.arpa import write_arpa
     from headway.models.ngram.count_files import write_counts
 
     if not isinstance(model, NGram):
-        kind = type(model).__name__
-        raise typer.BadParameter(f"{name} is a {kind}, and {out.name} is a file of n-grams", param_hint="OUT")
-    check_out(out, "OUT")
-    renamed = (write_arpa if out.name.lower().endswith(ARPA) else write_counts)(model, out)
-    for word, other in renamed.items():
-        print(f"note: the word {word} of the text is written {other}, since {word} is special here", file=sys.stderr)
+        raise typer.BadParameter(
+            f"{name} is a {type(model).__name__}, and {out.name} is a file of n-grams: name a folder", param_hint="OUT"
+        )
+    check_output_file(out, "OUT")
+    renamed = (write_arpa if out.name.lower().endswith(ARPA_EXTENSIONS) else write_counts)(model, out)
+    for word, new_name in renamed.items():
+        print_status(f"note: the word {word} is written as {new_name}, because {word} is special in this format")
     if json:
         print_json({"model": name, "out": str(out), "n_ngrams": model.n_params, "renamed": renamed})
         return

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli import options as given
-from headway.cli.options import Json, print_json
+from headway.cli.options import Json, ReadFlags, check_minimum, print_json, with_option_groups
 
 if TYPE_CHECKING:
     from headway.data.sources import DataSource
@@ -15,8 +14,14 @@ if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
 
 NOUNS = {"text": "documents", "pairs": "pairs", "labelled": "texts", "tagged": "sentences", "questions": "questions"}
+SPLIT_BY = {"hash": "by a hash of the content", "tail": "at the end of the text", "none": "too short to hold any out"}
+TRAINED_KINDS = ("char", "word")  # tokenizers that are trained on the spot
+MAX_RECORDS = 1 << 60  # more than islice could count are all of them
+BAR_WIDTH = 30
+MAX_LABELS = 20
 
 
+@with_option_groups
 def data(
     source: Annotated[
         str,
@@ -28,30 +33,29 @@ def data(
     target: Annotated[
         str | None, typer.Argument(help="The file that is parallel to SOURCE, line by line.", show_default=False)
     ] = None,
+    *,
     tokenizer: Annotated[
-        str, typer.Option(help="Count in tokens of this one: a file, a folder, or char or word, made for this text.")
+        str, typer.Option(help="Count tokens with this tokenizer: a file, a folder, or a new one: char or word.")
     ] = "word",
-    format: given.Format = "auto",
-    text: given.TextColumn = None,
-    pairs: given.PairColumns = None,
-    label: given.LabelColumn = None,
-    separator: given.Separator = None,
-    tag_scheme: given.TagScheme = "bio",
-    errors: given.Errors = "strict",
-    valid_fraction: Annotated[float, typer.Option(help="Share held out for validation; 0: nothing.")] = 0.1,
-    test_fraction: Annotated[float, typer.Option(help="Share held out for testing.")] = 0.0,
-    split: Annotated[str, typer.Option(help="hash: by document; tail: the end of the text; auto.")] = "auto",
-    samples: Annotated[int, typer.Option(help="Records to show.")] = 3,
-    limit: Annotated[int | None, typer.Option(help="Look at so many records only.")] = None,
+    reading: ReadFlags,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the label, by name, or by number from 1 without a header.")
+    ] = None,
+    valid_fraction: Annotated[float, typer.Option(help="Fraction held out for validation; 0: none.")] = 0.1,
+    test_fraction: Annotated[float, typer.Option(help="Fraction held out for testing; 0: none.")] = 0.0,
+    split: Annotated[
+        str, typer.Option(help="hash (by document), tail (the end of the text) or auto (by size).")
+    ] = "auto",
+    samples: Annotated[int, typer.Option(help="Records to show, at least 0.")] = 3,
+    limit: Annotated[int | None, typer.Option(help="Read only the first records.")] = None,
     prepare: Annotated[
-        bool,
-        typer.Option("--prepare", help="Write the tokens to the cache, as training does (needs --tokenizer)."),
+        bool, typer.Option("--prepare", help="Write the tokens to the cache, as training does; needs --tokenizer.")
     ] = False,
-    cache: Annotated[Path | None, typer.Option(help="Where prepared tokens go. Default: $HEADWAY_CACHE.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that encode. Default: one per core.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for prepared tokens. Default: $HEADWAY_CACHE.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that tokenize. Default: one per core.")] = None,
     json: Json = False,
 ) -> None:
-    """Look at a data source: how much there is, what it is made of, how it is split.
+    """Summarise a data source: its size, tokens, lengths, duplicates, splits and samples.
 
     \b
     Examples:
@@ -60,129 +64,150 @@ def data(
       headway data my.txt --tokenizer char --json
       headway data my.txt --tokenizer my-bpe --prepare
     """
+    for flag, value, minimum in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
+        check_minimum(flag, value, minimum)
+    _check_prepare(prepare, tokenizer, limit, cache)
     from headway.data.sources import open_source
     from headway.data.splits import SplitFractions
 
-    for name, value, least in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
-        if value is not None and not least <= value < 1 << 62:
-            raise typer.BadParameter(f"{value}: at least {least}", param_hint=name)
-    if prepare and tokenizer in ("word", "char"):
-        way = "make one first (headway tokenizer train) and name its folder"
-        raise typer.BadParameter(f"{tokenizer!r} is made anew for each text; {way}", param_hint="--tokenizer")
-    if prepare and limit is not None:
-        raise typer.BadParameter("tokens are made of all the text; leave it out with --prepare", param_hint="--limit")
-    if cache is not None and not prepare:
-        raise typer.BadParameter("nothing is written without --prepare", param_hint="--cache")
-    shares = SplitFractions(valid_fraction, test_fraction, split)
-    opened = open_source(
-        source,
-        format=format,
-        text=text,
-        pairs=pairs,
-        target_path=target,
-        label=label,
-        separator=given.unescaped(separator),
-        tag_scheme=tag_scheme,
-        errors=errors,
-    )
-    counter = _tokenizer(tokenizer, opened, limit)
+    fractions = SplitFractions(valid_fraction, test_fraction, split)
+    opened = open_source(source, target_path=target, label=label, **reading.options)
+    limit = None if limit is None else min(limit, MAX_RECORDS)
+    loaded = _load_tokenizer(tokenizer, opened, limit)
     if prepare:
-        _prepare(opened, counter, shares, cache, workers, json)
-        return
-    from headway.cli.display import ReadingDisplay
-    from headway.data.statistics import summarize
-
-    with ReadingDisplay("reading", opened.size) as display:
-        found = summarize(opened, counter, shares, samples=samples, limit=limit, report=display.add)
-    if json:
-        from dataclasses import asdict
-
-        print_json({**asdict(found), "tokenizer": tokenizer, "vocab_size": counter.vocab_size})
+        _prepare(opened, loaded, fractions, cache, workers, json)
     else:
-        _print(found, opened, tokenizer, counter.vocab_size)
+        _summarize(opened, tokenizer, loaded, fractions, samples, limit, json)
 
 
-def _tokenizer(name: str, source: "DataSource", limit: int | None) -> "Tokenizer":
+def _check_prepare(prepare: bool, tokenizer: str, limit: int | None, cache: Path | None) -> None:
+    if prepare and tokenizer in TRAINED_KINDS:
+        raise typer.BadParameter(
+            f"{tokenizer!r} would be a new tokenizer for each text: train one (headway tokenizer train) and name its "
+            f"folder",
+            param_hint="--tokenizer",
+        )
+    if prepare and limit is not None:
+        raise typer.BadParameter("--prepare tokenizes the whole text: leave --limit out", param_hint="--limit")
+    if cache is not None and not prepare:
+        raise typer.BadParameter("nothing is written without --prepare: add it", param_hint="--cache")
+
+
+def _load_tokenizer(name: str, source: "DataSource", limit: int | None) -> "Tokenizer":
     from itertools import islice
 
     from headway.tokenizers import load_tokenizer, train
 
-    if name in ("char", "word"):
-        return train(name, islice(source.texts(), limit and 2 * limit))
+    if name in TRAINED_KINDS:
+        return train(name, islice(source.texts(), limit and 2 * limit))  # a pair has two texts
     return load_tokenizer(name)
+
+
+# ── prepare ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _prepare(
     source: "DataSource",
     tokenizer: "Tokenizer",
-    shares: "SplitFractions",
+    fractions: "SplitFractions",
     cache: Path | None,
     workers: int | None,
     json: bool,
 ) -> None:
     import time
 
-    from headway.cli.display import ReadingDisplay
+    from headway.cli.display import BytesDisplay
     from headway.data.token_shards import prepare
 
-    started = time.monotonic()
-    with ReadingDisplay() as display:
-        made = prepare(
+    start = time.monotonic()
+    with BytesDisplay() as display:
+        corpus = prepare(
             source,
             tokenizer,
-            shares,
+            fractions,
             cache=cache,
             workers=workers,
-            report=lambda p: display.show(p.stage, p.done, p.total),
+            on_progress=lambda progress: display.show(progress.stage, progress.done, progress.total),
         )
+    seconds = time.monotonic() - start
     if json:
-        print_json({"path": str(made.path), "seconds": time.monotonic() - started, **made.meta})
+        print_json({"path": str(corpus.path), "seconds": seconds, **corpus.meta})
         return
-    for part in ("train", "valid", "test"):
-        tokens = getattr(made, part)
+    for split in ("train", "valid", "test"):
+        tokens = getattr(corpus, split)
         if len(tokens):
             shards = f"{len(tokens.files)} shard{'s' if len(tokens.files) != 1 else ''}"
-            print(f"{part:12}{len(tokens):,} tokens in {tokens.n_documents:,} pieces of text, {shards}")
-    print(f"prepared: {made.path} ({time.monotonic() - started:.1f} s)")
+            print(f"{split:12}{len(tokens):,} tokens of {tokens.n_documents:,} documents, in {shards}")
+    print(f"prepared: {corpus.path} ({seconds:.1f} s)")
 
 
-def _print(found: "DataSummary", source: "DataSource", tokenizer: str, vocab_size: int) -> None:
-    noun = NOUNS[found.kind]
-    files = f" in {found.files} file{'s' if found.files != 1 else ''}" if found.files else ", built in"
-    print(f"source      {found.source}: {found.kind}{files}")
-    print(f"{noun:12}{found.records:,}" + (f" ({found.skipped:,} empty ones left out)" if found.skipped else ""))
-    print(f"bytes       {found.bytes:,} ({found.characters:,} characters)")
-    each = f"{found.tokens / found.records:,.1f} each, {found.bytes / max(found.tokens, 1):.2f} bytes a token"
-    print(f"tokens      {found.tokens:,} ({tokenizer}, {vocab_size:,} kinds; {each})")
-    if found.unknown:
-        print(f"unknown     {found.unknown:,} tokens")
-    longest = found.longest
-    print(f"longest     {longest['tokens']:,} tokens, number {longest['number']:,}: {longest['begins']!r}")
-    print(f"duplicates  {found.duplicates:,}")
-    how = {"hash": "by hash of their content", "tail": "by cutting off the end", "none": "too little to hold any out"}
-    print(f"split       {how[found.split_by]}")
-    for part, sizes in found.split.items():
+# ── summary ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _summarize(
+    source: "DataSource",
+    tokenizer_name: str,
+    tokenizer: "Tokenizer",
+    fractions: "SplitFractions",
+    samples: int,
+    limit: int | None,
+    json: bool,
+) -> None:
+    from dataclasses import asdict
+
+    from headway.cli.display import BytesDisplay
+    from headway.data.statistics import summarize
+
+    with BytesDisplay("reading", source.size) as display:
+        summary = summarize(source, tokenizer, fractions, samples=samples, limit=limit, on_progress=display.add)
+    if json:
+        print_json({**asdict(summary), "tokenizer": tokenizer_name, "vocab_size": tokenizer.vocab_size})
+    else:
+        _print_summary(summary, tokenizer_name, tokenizer.vocab_size)
+
+
+def _print_summary(summary: "DataSummary", tokenizer: str, vocab_size: int) -> None:
+    noun = NOUNS[summary.kind]
+    files = f" in {summary.files} file{'s' if summary.files != 1 else ''}" if summary.files else ", built in"
+    skipped = f" ({summary.skipped:,} empty ones skipped)" if summary.skipped else ""
+    print(f"source      {summary.source}: {summary.kind}{files}")
+    print(f"{noun:12}{summary.records:,}{skipped}")
+    print(f"bytes       {summary.bytes:,} ({summary.characters:,} characters)")
+    per_record, per_token = summary.tokens / summary.records, summary.bytes / max(summary.tokens, 1)
+    averages = f"{per_record:,.1f} per record, {per_token:.2f} bytes per token"
+    print(f"tokens      {summary.tokens:,} ({tokenizer}, vocabulary {vocab_size:,}; {averages})")
+    if summary.unknown:
+        print(f"unknown     {summary.unknown:,} tokens")
+    longest = summary.longest
+    print(f"longest     {longest['tokens']:,} tokens, record {longest['number']:,}: {longest['begins']!r}")
+    print(f"duplicates  {summary.duplicates:,}")
+    print(f"split       {SPLIT_BY[summary.split_by]}")
+    for split, sizes in summary.split.items():
         if sizes["records"]:
-            count = f"{sizes['records']:,} {noun}, " if found.split_by == "hash" or found.kind != "text" else ""
-            print(f"  {part:10}{count}{sizes['bytes']:,} bytes")
-    _bars("lengths, in tokens", list(found.lengths.items()))
-    _bars("most frequent tokens", [(repr(token)[:24], n) for token, n in found.top_tokens])
-    if found.labels:
-        _bars("tags" if found.kind == "tagged" else "labels", [(k[:24], n) for k, n in list(found.labels.items())[:20]])
-    for i, sample in enumerate(found.samples, start=1):
-        print(f"\n── {i} ──\n{_shown(sample)}")
+            is_counted = summary.split_by == "hash" or summary.kind != "text"  # a cut inside a document adds a record
+            count = f"{sizes['records']:,} {noun}, " if is_counted else ""
+            print(f"  {split:10}{count}{sizes['bytes']:,} bytes")
+    _print_bars("lengths, in tokens", list(summary.lengths.items()))
+    _print_bars("most frequent tokens", [(repr(token)[:24], n) for token, n in summary.top_tokens])
+    if summary.labels:
+        labels = [(label[:24], n) for label, n in list(summary.labels.items())[:MAX_LABELS]]
+        _print_bars("tags" if summary.kind == "tagged" else "labels", labels)
+    for number, sample in enumerate(summary.samples, start=1):
+        print(f"\n── {number} ──\n{_format_sample(sample)}")
 
 
-def _bars(title: str, rows: list[tuple[str, int]]) -> None:
+def _print_bars(title: str, rows: list[tuple[str, int]]) -> None:
     print(f"\n{title}")
-    most = max((n for _, n in rows), default=1)
+    largest = max((n for _, n in rows), default=1)
     for name, n in rows:
-        print(f"  {name:>24} {n:>12,}  {'█' * round(30 * n / most)}")
+        print(f"  {name:>24} {n:>12,}  {'█' * round(BAR_WIDTH * n / largest)}")
 
 
-def _shown(sample: Any) -> str:
+def _format_sample(sample: Any) -> str:
     if isinstance(sample, str):
         return sample
     if "tags" in sample:
         return " ".join(f"{word}/{tag}" for word, tag in zip(sample["words"], sample["tags"], strict=True))
-    return "\n".join(f"{name:9} {', '.join(v) if isinstance(v, list) else v}" for name, v in sample.items())
+    return "\n".join(
+        f"{name:9} {', '.join(value) if isinstance(value, list) else value}" for name, value in sample.items()
+    )

@@ -1,114 +1,76 @@
 """headway demo"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.options import Json, print_json, program
+from headway.cli.options import Json, Settings, print_json, program
 
 if TYPE_CHECKING:
-    from headway.models.base import LanguageModel, Model
-
-PROMPT = "The "
-SAMPLE_TOKENS = 60
+    from headway.training.demo import DemoResult
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: the next free runs/demo.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: the next free runs/demo.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Train no longer than this. Default: as the recipe says.")
+        float | None, typer.Option(help="Train for at most this long. Default: 75, from the recipe.")
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Override a setting of the recipe.")] = None,
+    settings: Settings = None,
     json: Json = False,
 ) -> None:
-    """Train a small GPT on the documentation inside Python, and see what it learns.
+    """Train a small GPT on the documentation inside Python and show what it learns.
 
-    About a minute on two cores. Shows a sample before and after, bits per byte on held-out text beside an n-gram
-    that counted the same tokens, and what to try next.
+    Takes about a minute on two CPU cores. Prints a sample before and after training, bits per byte on held-out text
+    next to a trigram fitted to the same tokens, and what to try next.
 
     \b
     Example:
       headway demo --seconds 20
     """
-    from headway.config import GPTConfig, NGramConfig, load_recipe
-    from headway.errors import ConfigError
-
-    overrides = [*(settings or []), *([f"train.max_seconds={seconds}"] if seconds is not None else [])]
-    recipe = load_recipe("demo", overrides)
-    if not isinstance(recipe.model, GPTConfig):
-        raise ConfigError("the demo trains a GPT; `headway train` takes the other families")
-
-    import torch
-
-    import headway
-    from headway.cli.display import TrainingDisplay, say
-    from headway.data import read_split
-    from headway.files import free_name
-    from headway.models import GPT, NGram
-
-    held_out = list(read_split(recipe.data, "valid"))
-    seen: dict[str, Any] = {}
-
-    def look_before(model: "Model") -> None:
-        assert isinstance(model, GPT)
-        seen["sample_before"] = _sample(model)
-        seen["untrained"] = headway.evaluate(model, held_out).bits_per_byte
-        say("training    Ctrl-C stops early and keeps what was learned")
+    from headway.cli.display import TrainingDisplay, print_status
+    from headway.training.demo import run_demo
 
     with TrainingDisplay() as display:
-        place = out or free_name(Path("runs") / "demo")
-        result = headway.train(
-            recipe, out=place, report=display.report, say=say, before=look_before, preparing=display.preparing
+        result = run_demo(
+            out=out,
+            seconds=seconds,
+            settings=settings or [],
+            on_step=display.on_step,
+            on_message=display.on_message,
+            on_prepare=display.on_prepare,
         )
-    model, tokenizer = result.model, result.model.tokenizer
-    assert isinstance(model, GPT)
-    assert tokenizer is not None
-    score = headway.evaluate(model, held_out)
-    trigram = NGram(NGramConfig(vocab_size=tokenizer.vocab_size, order=3))
-    trigram.tokenizer = tokenizer
-    trigram.fit(torch.tensor(tokenizer.stream(read_split(recipe.data, "train"))))
-    counted = headway.evaluate(trigram, held_out, context=model.config.context)
-    seen |= {"sample_after": _sample(model), "trigram": counted.bits_per_byte, "gpt": score.bits_per_byte}
     if json:
-        facts = {"run": str(result.path), "steps": result.steps, "seconds": result.seconds, "n_params": model.n_params}
-        print_json({**facts, **seen, "interrupted": result.interrupted})
+        print_json(result.to_dict())
     else:
-        _print(seen, str(result.path), model.n_params, result.seconds)
+        _print_result(result)
     if result.interrupted:
-        say(f"interrupted after step {result.steps}; what was learned so far is saved")
+        print_status(f"interrupted after step {result.steps}; the model is saved")
         raise typer.Exit(130)
 
 
-def _sample(model: "LanguageModel") -> str:
-    import headway
-
-    tokens = headway.generate(model, PROMPT, max_new_tokens=SAMPLE_TOKENS, temperature=0.7, seed=1)
-    return PROMPT + "".join(token.text for token in tokens)
-
-
-def _print(seen: dict[str, Any], run: str, n_params: int, seconds: float) -> None:
-    def quoted(text: str) -> str:
-        return "\n".join(f"    {line}" for line in text.splitlines() if line.strip())
-
-    print(f"\nBefore training, it wrote:\n\n{quoted(seen['sample_before'])}")
-    print(f"\nAfter {seconds:.0f} seconds, it writes:\n\n{quoted(seen['sample_after'])}\n")
-    print("Bits per byte on text it has not seen (fewer is better; 8 is not knowing anything):\n")
-    rows = {
-        "GPT, untrained": seen["untrained"],
-        "trigram counts of the same tokens": seen["trigram"],
-        f"GPT, {n_params:,} parameters, trained": seen["gpt"],
+def _print_result(result: "DemoResult") -> None:
+    print(f"\nBefore training, it wrote:\n\n{_quote(result.sample_before)}")
+    print(f"\nAfter {result.seconds:.0f} seconds of training, it writes:\n\n{_quote(result.sample_after)}\n")
+    print("Bits per byte on held-out text (lower is better; a uniform guess needs 8):\n")
+    scores = {
+        "GPT, untrained": result.untrained,
+        "trigram, fitted to the same tokens": result.trigram,
+        f"GPT, {result.n_params:,} parameters, trained": result.gpt,
     }
-    for name, value in rows.items():
-        print(f"    {name:36} {value:6.3f}  {'█' * round(value * 5)}")
-    command = program()
-    print(
-        f"""
-Next:
+    for name, bits in scores.items():
+        print(f"    {name:36} {bits:6.3f}  {'█' * round(bits * 5)}")
+    print("\nNext:\n")
+    commands = {
+        f'generate {result.run} "The statement"': "continue a prompt of your own",
+        f"eval {result.run}": "score the model again",
+        "train demo --set data.path=FILE": "train on your own text",
+        "train demo --print-config": "print every setting",
+    }
+    width = max(map(len, commands))
+    for command, description in commands.items():
+        print(f"    {program()} {command:{width}}  {description}")
 
-    {f'{command} generate {run} "The statement"':56} more of it
-    {f"{command} eval {run}":56} its score, again
-    {f"{command} train demo --set data.path=FILE":56} the same on your own text
-    {f"{command} train demo --print-config":56} every setting there is
-"""
-    )
+
+def _quote(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines() if line.strip())

@@ -1,68 +1,111 @@
 """headway eval"""
 
+import json as json_lines
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from headway.cli.channels import LanguageModelOfTarget, Reverse, TuneOn, WeightsText, make_channel
-from headway.cli.options import Device, Dtype, Json, check_out, name_of_part, print_json
-from headway.cli.scores import FilesToScore, Translating, score_files, score_translator
+from headway.cli.options import (
+    Json,
+    LoadFlags,
+    check_minimum,
+    check_output_file,
+    describe_split,
+    print_json,
+    read_lines,
+    with_option_groups,
+)
+from headway.cli.reranking_options import RerankingFlags
 from headway.runs import Run
 
 if TYPE_CHECKING:
     from headway.config import Recipe
-    from headway.models.base import Model
+    from headway.evaluation.perplexity import LMScore
+    from headway.evaluation.translation import TranslationScore
+    from headway.evaluation.validation import EvalResult
+    from headway.models import Model
+
+SIGNIFICANCE_LEVEL = 0.05  # of the paired bootstrap
 
 
+@dataclass(frozen=True)
+class TranslationFlags:
+    """Options for models that translate."""
+
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("-r", "--references", help="Translations: a file of references, line by line; repeatable."),
+    ] = None
+    hypotheses: Annotated[
+        Path | None, typer.Option(help="Translations: score this file instead of a model's translations.")
+    ] = None
+    against: Annotated[
+        str | None,
+        typer.Option(help="Translations: compare with a second model, run or file, by paired bootstrap."),
+    ] = None
+    sentences: Annotated[
+        Path | None, typer.Option(help="Translations: write the scores of each sentence to this file, as JSON lines.")
+    ] = None
+    num_beams: Annotated[int | None, typer.Option(help="Translations: number of beams; 1 is greedy. Default: 5.")] = (
+        None
+    )
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Translations: above 0 favours long texts. Off: 0. Default: 1.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(help="Translations: score only the first texts.")] = None
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Translations: ignore case in BLEU and chrF.")] = False
+
+    @property
+    def search_flags(self) -> dict[str, Any]:
+        return {"--num-beams": self.num_beams, "--length-penalty": self.length_penalty}
+
+    @property
+    def score_flags(self) -> dict[str, Any]:
+        return {
+            "--references": self.references,
+            "--against": self.against,
+            "--sentences": self.sentences,
+            "--limit": self.limit,
+            "--lowercase": self.lowercase,
+        }
+
+    def read_references(self) -> list[list[str]]:
+        if not self.references:
+            raise typer.BadParameter("add the references: --references FILE", param_hint="--references")
+        return [read_lines(str(file)) for file in self.references]
+
+
+@with_option_groups
 def evaluate(
     model: Annotated[
-        str | None, typer.Argument(help="A model directory, or a run such as runs/demo. None: score --hypotheses.")
+        str | None, typer.Argument(help="A model directory or a run such as runs/demo; not with --hypotheses.")
     ] = None,
     text: Annotated[
         str | None,
-        typer.Argument(help="A text file, folder, glob or built-in corpus. Default: what the run held out."),
+        typer.Argument(help="A text file, folder, glob or built-in corpus. Default: the run's validation split."),
     ] = None,
+    *,
     split: Annotated[
-        Literal["valid", "test"], typer.Option(help="Of a run's own text: valid, what it held out, or test.")
+        Literal["valid", "test"], typer.Option(help="The held-out split of the run's own data: valid or test.")
     ] = "valid",
-    context: Annotated[int | None, typer.Option(help="Tokens in a window. Default: as the run has it.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Windows or texts at a time, at least 1.")] = 16,
-    references: Annotated[
-        list[Path] | None,
-        typer.Option("-r", "--references", help="Right translations, line by line; repeatable."),
+    context: Annotated[
+        int | None, typer.Option(help="Tokens per window. Default: that of the run, or the model's context.")
     ] = None,
-    hypotheses: Annotated[
-        Path | None, typer.Option("--hypotheses", help="Score these translations, a file, instead of a model's.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(help="Compare with a second model, run or file of translations, by paired bootstrap."),
-    ] = None,
-    sentences: Annotated[
-        Path | None, typer.Option(help="Write the scores of every sentence to this file, a JSON object per line.")
-    ] = None,
-    num_beams: Annotated[
-        int | None, typer.Option(help="Translating: beams, 1 or more; 1 is greedy. Default: 5.")
-    ] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Translating: above 0 favours long texts. Off: 0. Default: 1.")
-    ] = None,
-    reverse_model: Reverse = None,
-    lm: LanguageModelOfTarget = None,
-    weights: WeightsText = None,
-    tune: TuneOn = None,
-    limit: Annotated[int | None, typer.Option(help="Translating: the first so many texts only.")] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without regard to case.")] = False,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
+    batch_size: Annotated[int, typer.Option(help="Windows or texts per batch, at least 1.")] = 16,
+    translation: TranslationFlags,
+    reranking: RerankingFlags,
+    loading: LoadFlags,
     json: Json = False,
 ) -> None:
-    """Score a model: a language model in bits per byte, a translator by BLEU and chrF.
+    """Score a model on held-out text.
 
-    Windows of text are consecutive and do not overlap. Bits per byte can be compared across tokenizers and families. A
-    translator is scored on what its run held out, or on TEXT with --references; BLEU is sacreBLEU's, cased, with its
-    signature. A model that learned something else (labels, tags, …) is scored on what its run held out.
+    Language models are scored in bits per byte, which compare across tokenizers and families, over consecutive windows
+    without overlap. Models that translate are scored by BLEU and chrF (sacreBLEU, cased, with signatures) on the
+    validation split of their run, or on TEXT with --references. Models with another objective (labels, tags, …) are
+    scored on the validation split of their run.
 
     \b
     Examples:
@@ -71,80 +114,96 @@ def evaluate(
       headway eval runs/reverse --limit 100
       headway eval --hypotheses mine.de --references right.de --against yours.de
     """
-    for name, value in (("--context", context), ("--batch-size", batch_size), ("--limit", limit)):
-        if value is not None and value < 1:
-            raise typer.BadParameter(f"{value}: at least 1", param_hint=name)
+    for flag, number in (("--context", context), ("--batch-size", batch_size), ("--limit", translation.limit)):
+        check_minimum(flag, number)
+    check_output_file(translation.sentences, "--sentences")
+    reranking.check(translation.num_beams)
     if text is not None and split != "valid":
         raise typer.BadParameter(f"{split} is a split of the run's own data, not of {text}", param_hint="--split")
-    check_out(sentences, "--sentences")
-    files = FilesToScore(references or [], hypotheses, against, sentences, lowercase)
-    beams: dict[str, object] = {"--num-beams": num_beams, "--length-penalty": length_penalty}
-    beams |= {"--channel": reverse_model, "--lm": lm, "--weights": weights, "--tune": tune}
-    if hypotheses is not None:
-        _refuse({**beams, "--split": None if split == "valid" else split}, "translations that are there already")
-        score_files(files, model, limit, json=json)
+    if translation.hypotheses is not None:
+        flags = {"--split": split == "test", **translation.search_flags, **reranking.by_flag}
+        _refuse(flags, "a file of translations")
+        _evaluate_files(model, translation, json)
         return
     if model is None:
-        raise typer.BadParameter("a model or run, or --hypotheses FILE --references FILE", param_hint="MODEL")
+        raise typer.BadParameter("name a model or run, or --hypotheses FILE --references FILE", param_hint="MODEL")
     import headway
-    from headway.config import Recipe, load_recipe
-    from headway.data import load_documents, read_split
+    from headway.config import load_recipe
     from headway.models import find_model
-    from headway.models.base import LanguageModel, Seq2SeqLM
+    from headway.models.base import Seq2SeqLM
 
-    plan = load_recipe(Path(model)) if Run.exists(model) else None
-    find_model(model)  # which says what is wrong with it
-    if text is None and plan is None and not references:
-        raise typer.BadParameter(f"{model} is no run with held-out text of its own: name a text", param_hint="TEXT")
-    loaded = headway.load(model, device=device, dtype=dtype)
+    recipe = load_recipe(Path(model)) if Run.exists(model) else None
+    find_model(model)  # its error says what is wrong with the path
+    if text is None and recipe is None and not translation.references:
+        raise typer.BadParameter(f"{model} is not a run, so it has no held-out text: name a text", param_hint="TEXT")
+    loaded = headway.load(model, **loading.options)
     if isinstance(loaded, Seq2SeqLM):
         if context is not None:
-            raise typer.BadParameter("windows are for language models; this one translates", param_hint="--context")
-        penalty = 1.0 if length_penalty is None else length_penalty
-        if tune == "valid" and text is None and split == "valid":
             raise typer.BadParameter(
-                "weights would be tuned on what they are scored on: --split test, or --tune with other pairs",
+                "windows are for language models, and this model translates", param_hint="--context"
+            )
+        task = _TranslationTask(model, recipe, text, split, translation)
+        if reranking.tune == "valid" and text is None and split == "valid":
+            raise typer.BadParameter(
+                "tunes the weights on the data they are scored on: use --split test, or tune on other pairs",
                 param_hint="--tune",
             )
-        reranker = make_channel(
-            loaded,
-            model,
-            reverse_model=reverse_model,
-            lm=lm,
-            weights=weights,
-            tune=tune,
-            num_beams=num_beams,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
+        reranker = reranking.load(
+            loaded, model, num_beams=translation.num_beams, batch_size=batch_size, **loading.options
         )
-        beams_used = 5 if num_beams is None else num_beams
-        how = Translating(beams_used, penalty, batch_size, limit, device, dtype, reranker)
-        score_translator(loaded, model, plan, text, split, files, how, json=json)
+        task.evaluate(loaded, reranker, batch_size=batch_size, **loading.options, json=json)
         return
-    if files.given:
-        raise typer.BadParameter(f"{model} does not translate: {files.given} is for those that do", param_hint="MODEL")
-    _refuse({**beams, "--limit": limit, "--lowercase": lowercase or None}, "a model that does not translate")
-    is_plain = isinstance(loaded, LanguageModel) and not isinstance(loaded, Seq2SeqLM)
-    if text is None and not is_plain:
-        assert plan is not None
-        _evaluate_task(loaded, model, plan, split, json)
-        return
+    _refuse(
+        {**translation.score_flags, **translation.search_flags, **reranking.by_flag},
+        f"{model}, which does not translate",
+    )
+    _evaluate_model(loaded, model, recipe, text, split, context, batch_size, json)
+
+
+def _refuse(flags: Mapping[str, Any], subject: str) -> None:
+    for flag, value in flags.items():
+        if value is not None and value is not False:
+            raise typer.BadParameter(f"does not apply to {subject}: leave it out", param_hint=flag)
+
+
+# ── language models and other tasks ───────────────────────────────────────────────────────────────────────────────
+
+
+def _evaluate_model(
+    loaded: "Model",
+    name: str,
+    recipe: "Recipe | None",
+    text: str | None,
+    split: Literal["valid", "test"],
+    context: int | None,
+    batch_size: int,
+    json: bool,
+) -> None:
+    import headway
+    from headway.evaluation.perplexity import LMScore
+    from headway.training.run_evaluation import evaluate_split, load_evaluation_text
+
+    score: EvalResult
     if text is not None:
-        documents, what = load_documents(text, format=_format(loaded, plan, text)), text
+        documents, source = load_evaluation_text(loaded, text, recipe), text
+        score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
     else:
-        assert isinstance(plan, Recipe)
-        documents = list(read_split(plan.data, split))
-        what, context = name_of_part(plan.data, split), context or plan.eval.context
-        if not documents:
-            hint = f"{plan.data.path} has no {split} split: set data.{split} when training"
-            raise typer.BadParameter(hint, param_hint="--split")
-    score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
+        assert recipe is not None
+        source = describe_split(recipe.data, split)
+        score = evaluate_split(loaded, recipe, split, context=context, batch_size=batch_size)
     if json:
-        print_json({"model": model, "text": what, "n_params": loaded.n_params, **score.to_dict()})
+        print_json({"model": name, "text": source, "n_params": loaded.n_params, **score.to_dict()})
         return
-    print(f"model           {model}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
-    print(f"text            {what}: {score.n_bytes:,} bytes, {score.n_tokens:,} tokens")
+    print(f"model           {name}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
+    if isinstance(score, LMScore):
+        _print_lm_score(score, source)
+    else:
+        print(f"data            {source}")
+        print(f"score           {score.summary}")
+
+
+def _print_lm_score(score: "LMScore", source: str) -> None:
+    print(f"text            {source}: {score.n_bytes:,} bytes, {score.n_tokens:,} tokens")
     print(f"windows         {score.context} tokens, consecutive, no overlap")
     print(f"bits per byte   {score.bits_per_byte:.4f}")
     print(f"nats per token  {score.nats_per_token:.4f}   (perplexity {score.perplexity:,.2f})")
@@ -152,32 +211,124 @@ def evaluate(
         print(f"unknown         {score.lost_bytes:,} bytes lost in <unk> or between words, charged at 8 bits each")
 
 
-def _format(loaded: "Model", plan: "Recipe | None", text: str) -> str:
-    """A line at a time for what learned so; and for words between blanks, whose sentences are lines everywhere."""
-    from headway.data.builtin import corpus
-
-    if corpus(text) is not None:
-        return "auto"
-    is_of_lines = loaded.tokenizer is not None and loaded.tokenizer.drops_blanks
-    return "lines" if (is_of_lines if plan is None else plan.data.format == "lines") else "auto"
+# ── translations ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _refuse(options: dict[str, object], what: str) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"says nothing about {what}: leave it out", param_hint=name)
+def _evaluate_files(model: str | None, flags: TranslationFlags, json: bool) -> None:
+    """Score a file of translations."""
+    from headway.evaluation.translation import evaluate_translations
+
+    if model is not None:
+        raise typer.BadParameter("cannot be combined with a model: score one of the two", param_hint="--hypotheses")
+    references = flags.read_references()
+    score = evaluate_translations(
+        read_lines(str(flags.hypotheses)),
+        references,
+        against=None if flags.against is None else read_lines(flags.against),
+        limit=flags.limit,
+        lowercase=flags.lowercase,
+    )
+    _report_translations({"hypotheses": str(flags.hypotheses)}, score, flags, json)
 
 
-def _evaluate_task(loaded: "Model", name: str, plan: "Recipe", split: Literal["valid", "test"], json: bool) -> None:
-    """A model that learned something else than the next token, on what its run held out."""
-    from headway.training.task import evaluate_split
+@dataclass(frozen=True)
+class _TranslationTask:
+    """What a translation model is scored on: a split of its run's data, or a text with references."""
 
-    score = evaluate_split(loaded, plan, split)
-    if json:
-        print_json(
-            {"model": name, "text": name_of_part(plan.data, split), "n_params": loaded.n_params, **score.to_dict()}
+    name: str
+    recipe: "Recipe | None"
+    text: str | None
+    split: Literal["valid", "test"]
+    flags: TranslationFlags
+
+    def evaluate(self, model: "Model", reranker: Any, *, batch_size: int, device: str, dtype: str, json: bool) -> None:
+        import headway
+        from headway.cli.display import print_status
+        from headway.evaluation.translation import evaluate_translator
+        from headway.generation.translate import DEFAULT_BEAMS
+
+        flags = self.flags
+        sources, references, labels = self._load(model)
+        against: Any = None
+        if flags.against is not None:
+            is_model = Path(flags.against).is_dir()
+            against = headway.load(flags.against, device=device, dtype=dtype) if is_model else read_lines(flags.against)
+        num_beams = DEFAULT_BEAMS if flags.num_beams is None else flags.num_beams
+        score = evaluate_translator(
+            model,
+            sources,
+            references,
+            against=against,
+            reranker=reranker,
+            num_beams=num_beams,
+            length_penalty=1.0 if flags.length_penalty is None else flags.length_penalty,
+            batch_size=batch_size,
+            limit=flags.limit,
+            lowercase=flags.lowercase,
+            on_message=print_status,
         )
+        labels = {"model": self.name, "n_params": model.n_params, "num_beams": num_beams, **labels}
+        if reranker is not None:
+            labels["weights"] = str(reranker.weights)
+        _report_translations(labels, score, flags, json)
+
+    def _load(self, model: "Model") -> tuple[list[str], list[list[str]], dict[str, Any]]:
+        """Sources, references, and labels of the report: where they come from, and their loss if they are a split."""
+        from headway.training.record_datasets import load_pairs
+        from headway.training.run_evaluation import evaluate_split
+
+        if self.text is not None:
+            return read_lines(self.text), self.flags.read_references(), {"text": self.text}
+        if self.flags.references:
+            raise typer.BadParameter(
+                "needs the text that was translated: MODEL TEXT --references FILE", param_hint="--references"
+            )
+        assert self.recipe is not None
+        pairs = load_pairs(self.recipe, self.split)
+        loss = evaluate_split(model, self.recipe, self.split).to_dict()
+        labels = {"text": describe_split(self.recipe.data, self.split), **loss}
+        if self.flags.limit is not None:
+            labels["nats_of"] = "the whole split, not only the first --limit texts"
+        return [pair.source for pair in pairs], [[pair.target for pair in pairs]], labels
+
+
+def _report_translations(
+    labels: dict[str, Any], score: "TranslationScore", flags: TranslationFlags, json: bool
+) -> None:
+    from headway.files import write_text
+
+    if flags.sentences is not None:
+        rows = [json_lines.dumps(row, ensure_ascii=False) + "\n" for row in score.sentences()]
+        write_text(flags.sentences, "".join(rows))
+    if json:
+        print_json({**labels, **score.to_dict(), "against": flags.against})
         return
-    print(f"model           {name}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
-    print(f"data            {name_of_part(plan.data, split)}")
-    print(f"score           {score.summary}")
+    for name in ("model", "hypotheses", "text", "weights", "nats_per_target"):
+        if name in labels:
+            value = labels[name]
+            print(f"{name.replace('_', ' '):<16}{f'{value:.4f}' if isinstance(value, float) else value}")
+    duration = "" if score.seconds is None else f" in {score.seconds:.1f} s"
+    print(f"{'sentences':<16}{len(score.hypotheses):,}{duration}")
+    print(f"{'exact match':<16}{score.exact_match:.2%}")
+    if score.is_too_short_for_bleu:
+        print(f"{'note':<16}BLEU counts up to four words in a row, and no reference has four: use exact match")
+    for metric in score.metrics:
+        print(f"{metric.name:<16}{metric.summary.partition('= ')[2]}\n{'':<16}{metric.signature}")
+    if score.comparison:
+        name = labels.get("model") or labels["hypotheses"]
+        _print_comparison(score, name, str(flags.against))
+
+
+def _print_comparison(score: "TranslationScore", name: str, against: str) -> None:
+    """Which of two systems is better, or that the difference may be chance."""
+    print(f"{'against':<16}{against}")
+    names = (
+        (name, against) if name != against else ("the first", "the second")
+    )  # one model, with a reranker and without
+    for result in score.comparison:
+        values = zip((result.first, result.second), result.within, strict=True)
+        scores = " against ".join(f"{value:.2f} ± {within:.2f}" for value, within in values)
+        verdict = "may be chance"
+        if result.p < SIGNIFICANCE_LEVEL:
+            verdict = f"{names[result.second > result.first]} is better, significantly (p < {SIGNIFICANCE_LEVEL})"
+        print(f"{result.name:<16}{scores}: p = {result.p:.3f}, {verdict}")

@@ -6,51 +6,59 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.options import Device, Json, print_json, program
+from headway.cli.options import Device, Json, Settings, check_picture, print_json, program
+
+PROGRESS_LINES = 20  # on stderr, over the whole sweep
 
 
 def lr_find(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe by name, a TOML file, or a run.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: --set train.batch_size=32. Repeatable.")
-    ] = None,
-    low: Annotated[float, typer.Option(help="The first learning rate.")] = 1e-6,
-    high: Annotated[float, typer.Option(help="The last one, if the loss does not burst before.")] = 1.0,
-    steps: Annotated[int, typer.Option(help="Steps of the sweep, one rate each; at least 10.")] = 200,
-    out: Annotated[Path | None, typer.Option(help="Also draw the sweep: a .png, .svg or .pdf file.")] = None,
+    settings: Settings = None,
+    low: Annotated[float, typer.Option(help="Learning rate of the first step.")] = 1e-6,
+    high: Annotated[float, typer.Option(help="Learning rate of the last step, unless the loss diverges first.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Steps of the sweep, at least 10.")] = 200,
+    out: Annotated[Path | None, typer.Option(help="Also write a plot: a .png, .svg or .pdf file.")] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Find a learning rate: raise it step by step until the loss bursts.
+    """Find a learning rate by raising it at every step until the loss diverges.
 
-    Suggests the rate at which the loss falls fastest, as the peak of a schedule with a warm-up. Nothing is kept of the
-    model.
+    Suggests the rate at which the loss falls fastest, as the peak of a schedule with warm-up. The model is discarded.
 
     \b
     Example:
       headway lr-find demo --steps 30 --set train.batch_size=4
     """
-    from headway.analysis.curves import Curve, as_text, draw
-    from headway.cli.display import TrainingDisplay, say
+    from headway.analysis.curves import Curve, plot, render_text
+    from headway.cli.display import TrainingDisplay, print_status
     from headway.config import load_recipe
     from headway.training.lr_finder import LRTrial, find_lr
 
-    plan = load_recipe(recipe, [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])])
+    check_picture(out)
+    overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
 
-    def show(step: int, trial: LRTrial) -> None:
-        if step % max(1, steps // 20) == 0:
-            say(f"step {step:>4} of {steps}  lr {trial.lr:.1e}  loss {trial.smooth:.3f}")
+    def print_trial(step: int, trial: LRTrial) -> None:
+        if step % max(1, steps // PROGRESS_LINES) == 0:
+            print_status(f"step {step:>4} of {steps}  lr {trial.lr:.1e}  loss {trial.smooth:.3f}")
 
     with TrainingDisplay(bar=False) as display:
-        sweep = find_lr(plan, low=low, high=high, steps=steps, report=show, say=say, preparing=display.preparing)
+        sweep = find_lr(
+            load_recipe(recipe, overrides),
+            low=low,
+            high=high,
+            steps=steps,
+            on_step=print_trial,
+            on_message=print_status,
+            on_prepare=display.on_prepare,
+        )
 
     rates, losses = [trial.lr for trial in sweep.trials], [trial.smooth for trial in sweep.trials]
     if out is not None:
-        draw([Curve("loss", rates, losses)], out, metric="loss", x="lr")
+        plot([Curve("loss", rates, losses)], out, metric="loss", x="lr")
     if json:
-        points = [{"lr": t.lr, "loss": t.loss, "smooth": t.smooth} for t in sweep.trials]
-        print_json({"suggestion": sweep.suggestion, "trials": points})
+        trials = [{"lr": trial.lr, "loss": trial.loss, "smooth": trial.smooth} for trial in sweep.trials]
+        print_json({"suggestion": sweep.suggestion, "trials": trials})
         return
-    print(as_text([Curve("loss by log10 of the rate", [math.log10(rate) for rate in rates], losses)]))
+    print(render_text([Curve("loss by log10 of the learning rate", [math.log10(rate) for rate in rates], losses)]))
     setting = f"train.lr={sweep.suggestion:.2g}"
     print(f"\nsuggested: {setting}   {program()} train {recipe} --set {setting}")

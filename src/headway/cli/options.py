@@ -1,9 +1,13 @@
-"""Options that several verbs share."""
+"""Options and helpers that several verbs share."""
 
+import functools
+import inspect
 import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,29 +16,165 @@ import typer
 if TYPE_CHECKING:
     from headway.config import DataConfig
 
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto: CUDA where there is one.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64; auto: as stored.")]
+PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
+
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes CUDA if available.")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64; auto keeps the stored dtype.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-
-# How a data source is read.
-Format = Annotated[
-    str, typer.Option(help="text, lines, jsonl, csv, tsv, parquet, conll, squad, misspellings; auto: by name.")
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a setting, such as train.steps=100; repeatable.")
 ]
-_BY = "by name, or by number from 1 where the first row is no header"
-TextColumn = Annotated[str | None, typer.Option("--text", help=f"Column of the text, {_BY}.")]
-PairColumns = Annotated[str | None, typer.Option("--pairs", help=f"Columns of pairs, SOURCE,TARGET, {_BY}.")]
-LabelColumn = Annotated[str | None, typer.Option("--label", help=f"Column of the label, {_BY}.")]
-Separator = Annotated[str | None, typer.Option(help=r"Between the documents of a text file; \n is a line end.")]
-TagScheme = Annotated[str, typer.Option(help="Tags of token-tag files: bio, iob1 (rewritten as BIO), or any.")]
-Errors = Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")]
 
 
-def unescaped(separator: str | None) -> str | None:
-    """What a shell makes hard to type."""
-    if separator is not None:
-        for written, meant in (("\\n", "\n"), ("\\t", "\t"), ("\\r", "\r")):
-            separator = separator.replace(written, meant)
-    return separator
+# ── groups of options ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a verb whose type is a dataclass by one option per field of that dataclass."""
+    signature = inspect.signature(verb)
+    groups: dict[str, Any] = {p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)}
+
+    @functools.wraps(verb)
+    def wrapped(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        verb(**values)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name in groups:
+            members = fields(groups[parameter.name])
+            parameters += [_parameter(field.name, field.default, field.type) for field in members]
+        else:
+            parameters.append(_parameter(parameter.name, parameter.default, parameter.annotation))
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapped
+
+
+def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+@dataclass(frozen=True)
+class LoadFlags:
+    """Where and in which precision a model is loaded: the keyword arguments of `headway.load`."""
+
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+_COLUMN = "by name, or by number from 1 if the first row is not a header"
+
+
+@dataclass(frozen=True)
+class ReadFlags:
+    """How to read a data source: the keyword arguments of `headway.data.open_source`."""
+
+    format: Annotated[
+        str,
+        typer.Option(help="text, lines, jsonl, csv, tsv, parquet, conll, squad or misspellings; auto: by file name."),
+    ] = "auto"
+    text: Annotated[str | None, typer.Option("--text", help=f"Column of the text, {_COLUMN}.")] = None
+    pairs: Annotated[str | None, typer.Option("--pairs", help=f"Columns of pairs, SOURCE,TARGET, {_COLUMN}.")] = None
+    separator: Annotated[
+        str | None, typer.Option(help=r"Text between the documents of a text file; \n is a newline.")
+    ] = None
+    tag_scheme: Annotated[str, typer.Option(help="Tags of token-tag files: bio, iob1 (converted to BIO) or any.")] = (
+        "bio"
+    )
+    errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")] = "strict"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.__dict__ | {"separator": unescaped(self.separator)}
+
+
+@dataclass(frozen=True)
+class BeamFlags:
+    """Options of beam search beside the number of beams."""
+
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Beam search: any number; above 0 favours long texts. Off: 0. Default: 1.")
+    ] = None
+    length_norm: Annotated[
+        str | None, typer.Option(help="Beam search: divide scores by power or gnmt. Default: power.")
+    ] = None
+    early_stopping: Annotated[str | None, typer.Option(help="Beam search: true, false or never. Default: false.")] = (
+        None
+    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given, as keyword arguments of beam search."""
+        values = {"length_penalty": self.length_penalty, "length_norm": self.length_norm}
+        options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        if self.early_stopping is not None:
+            parsed = {"true": True, "false": False, "never": "never"}
+            if self.early_stopping.lower() not in parsed:
+                raise typer.BadParameter(
+                    f"{self.early_stopping} is not one of true, false or never", param_hint="--early-stopping"
+                )
+            options["early_stopping"] = parsed[self.early_stopping.lower()]
+        return options
+
+
+# ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_minimum(flag: str, value: int | None, minimum: int = 1) -> None:
+    if value is not None and value < minimum:
+        raise typer.BadParameter(f"{value} is not at least {minimum}", param_hint=flag)
+
+
+def check_output_file(file: Path | None, flag: str) -> None:
+    """Refuse a file that cannot be written, before the work whose result it would hold."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise typer.BadParameter(f"{file} is a folder: name a file", param_hint=flag)
+    if not file.absolute().parent.is_dir():
+        raise typer.BadParameter(f"the folder {file.parent} of {file.name} does not exist", param_hint=flag)
+
+
+def check_picture(file: Path | None, flag: str = "--out") -> None:
+    """Refuse a plot file that cannot be written, or whose extension is not that of a picture."""
+    check_output_file(file, flag)
+    if file is not None and file.suffix.lower() not in PICTURE_EXTENSIONS:
+        raise typer.BadParameter(f"{file} does not end in .png, .svg or .pdf", param_hint=flag)
+
+
+# ── input and output ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unescaped(text: str | None) -> str | None:
+    r"""The text with \n, \t and \r, which are hard to type in a shell, as the characters they stand for."""
+    if text is not None:
+        for escape, character in (("\\n", "\n"), ("\\t", "\t"), ("\\r", "\r")):
+            text = text.replace(escape, character)
+    return text
+
+
+def read_lines(file: str) -> list[str]:
+    """The lines of a text file, or of stdin for "-"; empty lines are kept."""
+    from headway.data.text_files import decode_text
+    from headway.errors import DataError
+
+    name = "stdin" if file == "-" else file
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark
+    lines = decode_text(data, name).split("\n")
+    lines = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+    if not lines:
+        raise DataError(f"{name} is empty: it should hold one text per line")
+    return lines
 
 
 def print_json(value: Any) -> None:
@@ -43,56 +183,22 @@ def print_json(value: Any) -> None:
     print(json.dumps(finite(value), ensure_ascii=False))
 
 
-def name_of_part(data: "DataConfig", part: str) -> str:
-    """Where the held-out data of a run comes from, in words."""
-    own = {"valid": data.valid_path, "test": data.test_path}[part]
-    return own or f"{data.path}, the part {'held out' if part == 'valid' else 'for testing'}"
-
-
-def program() -> str:
-    """What the user types to run this command: `headway`, or its path where it is not on the PATH."""
-    script = sys.argv[0]
-    if shutil.which("headway") or not os.path.basename(script).startswith("headway"):
-        return "headway"
-    return os.path.relpath(script)
-
-
-def say(pipe: Any) -> None:
-    """What a pipeline of samplers has to say about itself."""
+def print_notes(pipe: Any) -> None:
+    """Print the notes and warnings of a sampler pipeline to stderr."""
     for label, lines in (("note", pipe.notes), ("warning", pipe.warnings)):
         for line in lines:
             print(f"{label}: {line}", file=sys.stderr)
 
 
-def read_lines(file: str) -> list[str]:
-    """The lines of a text file, or with - of stdin; empty ones are kept."""
-    from headway.data.readers import decode_text
-    from headway.errors import DataError
-
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from None
-    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark
-    lines = decode_text(data, "stdin" if file == "-" else file).split("\n")
-    lines = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
-    if not lines:
-        raise DataError(f"{'stdin' if file == '-' else file} holds nothing: one text per line")
-    return lines
+def describe_split(data: "DataConfig", split: str) -> str:
+    """Where a held-out split of a run comes from: its own path, or a split of the run's data."""
+    path = {"valid": data.valid_path, "test": data.test_path}[split]
+    return path or f"{data.path}, {'validation' if split == 'valid' else 'test'} split"
 
 
-def check_out(file: Path | None, flag: str) -> None:
-    """Say before the work is done that its result would have no place."""
-    if file is None:
-        return
-    if file.is_dir():
-        raise typer.BadParameter(f"{file} is a folder: name a file", param_hint=flag)
-    if not file.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {file.parent} to write {file.name} to", param_hint=flag)
-
-
-def check_picture(file: Path | None, flag: str = "--out") -> None:
-    """The same for pictures, whose names say what they are."""
-    check_out(file, flag)
-    if file is not None and file.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise typer.BadParameter(f"{file} is not named .png, .svg or .pdf", param_hint=flag)
+def program() -> str:
+    """What the user types to run this command: `headway`, or its path if that is not on the PATH."""
+    script = sys.argv[0]
+    if shutil.which("headway") or not os.path.basename(script).startswith("headway"):
+        return "headway"
+    return os.path.relpath(script)

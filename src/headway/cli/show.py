@@ -1,7 +1,6 @@
 """headway show"""
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict
 from json import loads
 from pathlib import Path
@@ -9,10 +8,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headway.cli.options import Json, check_picture, print_json, say
-from headway.runs import Run
+from headway.cli.options import Json, check_picture, print_json, print_notes
 
-app = typer.Typer(help="Pictures.", no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(
+    help="Show what happens inside models and runs, as text and as a plot.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+DEFAULT_LOGITS = "2,1,1,0,-1,-3"
+
+Out = Annotated[Path | None, typer.Option(help="Also write a plot: a .png, .svg or .pdf file.")]
 
 
 @app.command()
@@ -20,60 +27,61 @@ def curves(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, one curve each.")],
     metric: Annotated[
         str,
-        typer.Option("-y", "--metric", help="loss, bits_per_byte (held out), lr, grad_norm, mfu, …"),
+        typer.Option("-y", "--metric", help="What to plot: loss, bits_per_byte (validation), lr, grad_norm, mfu, …"),
     ] = "loss",
-    x: Annotated[Literal["step", "seconds"], typer.Option("-x", help="Along steps or seconds.")] = "step",
-    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
-    log: Annotated[bool, typer.Option("--log", help="A logarithmic axis in the picture.")] = False,
+    x: Annotated[Literal["step", "seconds"], typer.Option("-x", help="The x axis: step or seconds.")] = "step",
+    out: Out = None,
+    log: Annotated[bool, typer.Option("--log", help="Make the y axis of the plot logarithmic.")] = False,
     json: Json = False,
 ) -> None:
-    """Show how one or several runs went, in the terminal and as a picture.
+    """Show the training curves of one or several runs.
 
     \b
     Examples:
       headway show curves runs/demo
       headway show curves runs/demo -y lr --json
     """
-    from headway.analysis.curves import as_text, draw
-    from headway.analysis.curves import curves as read_curves
+    from headway.analysis.curves import plot, read_curves, render_text
 
     check_picture(out)
-    found = read_curves(runs, metric, x)
+    run_curves = read_curves(runs, metric, x)
     if out is not None:
-        draw(found, out, metric=metric, x=x, log=log)
+        plot(run_curves, out, metric=metric, x=x, log=log)
     if json:
-        points = {curve.name: {x: curve.x, metric: curve.y} for curve in found}
-        print_json({"curves": points, "picture": None if out is None else str(out)})
+        points = {curve.name: {x: curve.x, metric: curve.y} for curve in run_curves}
+        print_json({"curves": points, "picture": _path(out)})
         return
     print(f"{metric.replace('_', ' ')} by {x}\n")
-    print(as_text(found))
-    if out is not None:
-        print(f"picture: {out}")
+    print(render_text(run_curves))
+    _print_plot(out)
 
 
 @app.command()
 def sampling(
-    model: Annotated[str | None, typer.Argument(help="A model directory or a run; none: the row of --logits.")] = None,
-    prompt: Annotated[str, typer.Argument(help="The text whose next token is looked at.")] = "",
+    model: Annotated[
+        str | None, typer.Argument(help="A model directory or a run. Without one, --logits are sampled.")
+    ] = None,
+    prompt: Annotated[str, typer.Argument(help="The text before the token.")] = "",
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="A setting: top_k=20, logit_bias=[[5,-2]], …; may be repeated. All are off at first."
-        ),
+        typer.Option("--set", help="Turn a sampler on: top_k=20, logit_bias=[[5,-2]], …; repeatable."),
     ] = None,
     sampler_order: Annotated[
-        str | None, typer.Option(help="Your own order: names with commas, such as top_k,temperature.")
+        str | None, typer.Option(help="Apply samplers in this order, such as top_k,temperature.")
     ] = None,
-    sampler_preset: Annotated[str, typer.Option(help="Order of the stages: default or temperature_first.")] = "default",
+    sampler_preset: Annotated[
+        str, typer.Option(help="Apply samplers in a named order: default or temperature_first.")
+    ] = "default",
     logits: Annotated[
-        str | None, typer.Option(help="Without a model: numbers with commas, -inf: removed. Default: 2,1,1,0,-1,-3.")
+        str | None,
+        typer.Option(help=f"Without a model: logits separated by commas; -inf removes. Default: {DEFAULT_LOGITS}."),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many tokens to show, at least 1.")] = 12,
-    seed: Annotated[int, typer.Option(help="For xtc, which tosses a coin.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
+    top: Annotated[int, typer.Option(help="Number of tokens to show, at least 1.")] = 12,
+    seed: Annotated[int, typer.Option(help="Seed of samplers that draw at random (xtc).")] = 0,
+    out: Out = None,
     json: Json = False,
 ) -> None:
-    """Show one distribution going through samplers, stage by stage.
+    """Show the distribution of the next token after each sampler.
 
     \b
     Examples:
@@ -84,64 +92,50 @@ def sampling(
     import torch
 
     import headway
-    from headway.analysis.sampling import as_text, draw, trace_samplers
-    from headway.generation.sampling_params import make_pipeline
+    from headway.analysis.sampling import plot, render_text, trace_next_token, trace_samplers
     from headway.sampling import Pipeline
 
     check_picture(out)
-    given: dict[str, Any] = dict(_setting(text) for text in settings or [])
-    spell: Callable[[int], str] = str
-    empty: list[list[int]] = [[]]
-    names = None if sampler_order is None else [name.strip() for name in sampler_order.split(",")]
+    values = dict(_parse_setting(setting) for setting in settings or [])
+    order = None if sampler_order is None else [name.strip() for name in sampler_order.split(",")]
     if model is None:
-        pipe: Any = Pipeline(preset=None if names else sampler_preset, order=names, **given)
-        row, history = torch.tensor([_logits(logits or "2,1,1,0,-1,-3")]), empty
+        row = torch.tensor(_parse_logits(logits or DEFAULT_LOGITS))
+        pipeline = Pipeline(preset=None if order else sampler_preset, order=order, **values)
+        print_notes(pipeline)
+        steps = trace_samplers(row, pipeline, top=top, seed=seed)
     else:
         if logits is not None:
-            raise typer.BadParameter("a model has logits of its own: one of the two", param_hint="--logits")
-        loaded: Any = headway.load(model)
-        tokenizer = loaded.tokenizer
-        history = [tokenizer.prompt(prompt)]
-        with torch.inference_mode():
-            row = loaded(torch.tensor(history, device=loaded.device))[:, -1, : tokenizer.vocab_size].float().cpu()
-        ends = {id for id in (loaded.config.eos_id, tokenizer.eos_id) if id is not None}
-        given.setdefault("temperature", 1.0)
-        pipe = make_pipeline(tokenizer, ends, sampler_preset, names, **given)
-        spell = lambda id: tokenizer.decode([id])  # noqa: E731
-    say(pipe)
-    shown = trace_samplers(
-        row[0], pipe, spell=spell, top=top, history=history, n_prompt=[len(history[0])], state=pipe.start(1, seed)
-    )
+            raise typer.BadParameter("a model computes its own logits: choose one of the two", param_hint="--logits")
+        values |= {"sampler_preset": sampler_preset, "sampler_order": order}
+        steps = trace_next_token(headway.load(model), prompt, top=top, seed=seed, on_warning=print_notes, **values)
     if out is not None:
-        draw(shown, out)
+        plot(steps, out)
     if json:
-        print_json({**asdict(shown), "settings": pipe.stages, "picture": None if out is None else str(out)})
+        print_json({**asdict(steps), "picture": _path(out)})
         return
-    print(as_text(shown))
-    if out is not None:
-        print(f"picture: {out}")
+    print(render_text(steps))
+    _print_plot(out)
 
 
 @app.command()
 def attention(
     model: Annotated[str, typer.Argument(help="A model directory or a run.")],
-    text: Annotated[str, typer.Argument(help="The text; of a require_translator, the source.")],
+    text: Annotated[str, typer.Argument(help="The text; for a translation model, the source.")],
     target: Annotated[
-        str | None, typer.Argument(help="Of a require_translator: the translation to look at. Default: its own.")
+        str | None, typer.Argument(help="For a translation model: the translation. Default: the model's own.")
     ] = None,
     side: Annotated[
-        str | None,
-        typer.Option(help="cross (a translation at its source), encoder or decoder (a text at itself)."),
+        str | None, typer.Option(help="cross (from target to source), encoder or decoder (self-attention).")
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="One layer, from 0. Default: all.")] = None,
-    head: Annotated[int | None, typer.Option(help="One head, from 0. Default: all.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Show one layer, from 0. Default: all.")] = None,
+    head: Annotated[int | None, typer.Option(help="Show one head, from 0. Default: all.")] = None,
+    out: Out = None,
     json: Json = False,
 ) -> None:
-    """Show what the tokens of a text look at: a row for each token, over all heads or one.
+    """Show which tokens each token attends to.
 
-    In the terminal, the three tokens that each looks at most (the mean of the heads, of the last layer unless one is
-    named); in the picture a panel for every layer and head.
+    The terminal shows the three tokens with the largest weights, averaged over heads, in the last layer or in --layer.
+    The plot has a panel per layer and head.
 
     \b
     Examples:
@@ -150,111 +144,86 @@ def attention(
       headway show attention runs/demo "The statement is" --layer 0
     """
     import headway
-    from headway.analysis.attention import as_text, draw, labels, record
-    from headway.generation.source import decoder_start_id, encode_sources, require_translator
-    from headway.models.base import Seq2SeqLM
+    from headway.analysis.attention import plot, render_text, text_attention
 
     check_picture(out)
+    if not text.strip():
+        raise typer.BadParameter("an empty text has no tokens to attend to", param_hint="TEXT")
     if target is not None and side == "encoder":
-        raise typer.BadParameter("an encoder sees the source alone: leave it out", param_hint="TARGET")
-    loaded: Any = headway.load(model)
-    tokenizer = loaded.tokenizer
-    layers, heads = (None if i is None else [i] for i in (layer, head))
-    if isinstance(loaded, Seq2SeqLM):
-        require_translator(loaded)
-        if target is None:
-            target = headway.translate(loaded, text)[0].text
-        (source,) = encode_sources(loaded, tokenizer, [text])
-        if not source:
-            raise typer.BadParameter("an empty text: there is nothing to look at", param_hint="TEXT")
-        ids = [decoder_start_id(loaded), *tokenizer.encode(target)]
-        maps = record(loaded, ids, source=source, side=side, layers=layers, heads=heads)
-        looks = source if maps[0].side == "encoder" else ids
-        seen = ids if maps[0].side == "decoder" else source
-    else:
-        if target is not None:
-            raise typer.BadParameter(f"a {type(loaded).__name__} has no source: one text", param_hint="TARGET")
-        ids = tokenizer.frame(tokenizer.encode(text))[0] if tokenizer.mask_id is not None else tokenizer.prompt(text)
-        maps = record(loaded, ids, side=side, layers=layers, heads=heads)
-        looks = seen = ids
-    rows, columns = labels(tokenizer, looks), labels(tokenizer, seen)
+        raise typer.BadParameter("an encoder sees the source alone: leave TARGET out", param_hint="TARGET")
+    layers, heads = (None if index is None else [index] for index in (layer, head))
+    result = text_attention(headway.load(model), text, target, side=side, layers=layers, heads=heads)
     if out is not None:
-        draw(maps, rows, columns, out)
+        plot(result.maps, result.rows, result.columns, out)
     if json:
-        found = [{"layer": m.layer, "heads": m.heads, "weights": m.weights.tolist()} for m in maps]
-        print_json({"side": maps[0].side, "rows": rows, "columns": columns, "maps": found,
-                    "picture": None if out is None else str(out)})  # fmt: skip
+        maps = [{"layer": m.layer, "heads": m.heads, "weights": m.weights.tolist()} for m in result.maps]
+        print_json({"side": result.maps[0].side, "rows": result.rows, "columns": result.columns, "maps": maps,
+                    "picture": _path(out)})  # fmt: skip
         return
-    shown = maps[-1]
-    of = f"head {shown.heads[0]}" if len(shown.heads) == 1 else f"the mean of {len(shown.heads)} heads"
-    print(f"{shown.side} attention, layer {shown.layer}, {of}\n")
-    print(as_text(shown, rows, columns))
-    if out is not None:
-        print(f"\npicture: {out}")
+    last = result.maps[-1]
+    heads_shown = f"head {last.heads[0]}" if len(last.heads) == 1 else f"the mean of {len(last.heads)} heads"
+    print(f"{last.side} attention, layer {last.layer}, {heads_shown}\n")
+    print(render_text(last, result.rows, result.columns))
+    _print_plot(out)
 
 
 @app.command()
 def sensitivity(
     models: Annotated[list[str], typer.Argument(help="Model directories or runs, one curve each.")],
     text: Annotated[
-        Path | None, typer.Option("-t", "--text", help="A text file. Default: what the first run held out.")
+        Path | None, typer.Option("-t", "--text", help="A text file. Default: the validation split of the first run.")
     ] = None,
-    distance: Annotated[int, typer.Option(min=1, help="How many tokens to look back.")] = 32,
-    places: Annotated[int, typer.Option(min=1, help="At how many places of the text.")] = 16,
-    out: Annotated[Path | None, typer.Option(help="Also draw a picture: a .png, .svg or .pdf file.")] = None,
+    distance: Annotated[int, typer.Option(min=1, help="Largest distance, in tokens.")] = 32,
+    places: Annotated[int, typer.Option(min=1, help="Positions of the text to average over.")] = 16,
+    out: Out = None,
     json: Json = False,
 ) -> None:
-    """Show how far back models feel: the gradient of a prediction by each earlier token, falling with distance.
+    """Show how far back predictions depend on the input: gradient norms by distance.
 
     \b
     Examples:
       headway show sensitivity runs/demo --distance 16
       headway show sensitivity runs/demo --text my.txt --distance 8 --json
     """
-    import headway
-    from headway.analysis.input_gradients import as_text, draw, gradient_reach
-    from headway.config import load_recipe
-    from headway.data import load_documents, read_split
+    from headway.analysis.input_gradients import compare_reach, plot, render_text
 
     check_picture(out)
-    if text is not None:
-        documents = load_documents(str(text))
-    elif Run.exists(models[0]):
-        documents = list(read_split(load_recipe(Path(models[0])).data, "valid"))
-    else:
-        raise typer.BadParameter(f"{models[0]} is no run with held-out text: name a file", param_hint="--text")
-    found = []
-    for name in models:
-        loaded: Any = headway.load(name)
-        ids = loaded.tokenizer.stream(documents)
-        found.append(gradient_reach(loaded, ids, distance=distance, places=places, name=name))
+    reaches = compare_reach(models, text=text, distance=distance, places=places)
     if out is not None:
-        draw(found, out)
+        plot(reaches, out)
     if json:
-        print_json({"reach": {one.name: one.values for one in found}, "picture": None if out is None else str(out)})
+        print_json({"reach": {reach.name: reach.values for reach in reaches}, "picture": _path(out)})
         return
-    print("gradient of a prediction by the token so many steps back, in proportion to the last one's\n")
-    print(as_text(found))
-    if out is not None:
-        print(f"\npicture: {out}")
+    print("gradient of a prediction with respect to the token so many steps back, relative to the last token's\n")
+    print(render_text(reaches))
+    _print_plot(out)
 
 
-def _setting(text: str) -> tuple[str, object]:
-    """NAME=VALUE; a value is a number, a word, or JSON such as [1, 2]."""
+def _path(file: Path | None) -> str | None:
+    return None if file is None else str(file)
+
+
+def _print_plot(file: Path | None) -> None:
+    if file is not None:
+        print(f"\nplot: {file}")
+
+
+def _parse_setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; the value is a number, a word, or JSON such as [1, 2]."""
     name, sign, value = text.partition("=")
     if not sign:
-        raise typer.BadParameter(f"{text!r}: NAME=VALUE, such as top_k=20", param_hint="--set")
+        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as top_k=20", param_hint="--set")
     try:
         return name.strip().replace("-", "_"), loads(value)
     except ValueError:
         return name.strip().replace("-", "_"), value
 
 
-def _logits(text: str) -> list[float]:
+def _parse_logits(text: str) -> list[float]:
     try:
-        found = [float(number) for number in text.split(",")]
+        logits = [float(number) for number in text.split(",")]
     except ValueError:
-        found = []
-    if not any(math.isfinite(x) for x in found) or any(math.isnan(x) or x == math.inf for x in found):
-        raise typer.BadParameter(f"{text!r}: numbers with commas, such as 2,1,0,-inf", param_hint="--logits")
-    return found
+        logits = []
+    if not any(math.isfinite(x) for x in logits) or any(math.isnan(x) or x == math.inf for x in logits):
+        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 2,1,0,-inf", param_hint="--logits")
+    return logits

@@ -2,128 +2,144 @@
 
 import re
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli import options as given
-from headway.cli.options import Json, print_json
+from headway.cli.options import Json, ReadFlags, check_minimum, print_json, with_option_groups
 
 if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
 
+ENCODE_BATCH_CHARS = 1 << 20
+MAX_WORDS_SHOWN = 20
+COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
+
 app = typer.Typer(
-    help="Train a tokenizer, encode and decode with it, and look at its pieces.",
+    help="Train a tokenizer, encode and decode text, and compare tokenizers.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
-Which = Annotated[
+TokenizerPath = Annotated[
     str,
     typer.Argument(
         help="A folder or file: tokenizer.json, GPT-2's encoder.json, BERT's vocab.txt, a SentencePiece .model, "
         "a .tiktoken file, a model directory."
     ),
 ]
-Texts = Annotated[list[str] | None, typer.Argument(help="Text; without it, stdin is read.", show_default=False)]
 
 
-@app.command()
-def train(
-    source: Annotated[str, typer.Argument(help="Text to learn from: a file, folder, glob, built-in corpus, pairs, …")],
-    target: Annotated[
-        str | None, typer.Argument(help="The file that is parallel to SOURCE: one vocabulary for both.")
-    ] = None,
-    kind: Annotated[str, typer.Option(help="char, word, bpe, wordpiece or unigram.")] = "bpe",
+# ── train ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class KindFlags:
+    """Options of the kinds of tokenizer."""
+
     vocab_size: Annotated[
-        int | None, typer.Option(help="Tokens, special ones included. Default: 8000; every word for --kind word.")
-    ] = None,
+        int | None, typer.Option(help="Number of tokens, special ones included. Default: 8000; all words for word.")
+    ] = None
     min_frequency: Annotated[
-        int | None, typer.Option(help="Leave out words (word) or pairs (bpe, wordpiece) seen less often.")
-    ] = None,
+        int | None, typer.Option(help="Drop words (word) or pairs (bpe, wordpiece) that are less frequent.")
+    ] = None
     lowercase: Annotated[
-        bool | None, typer.Option("--lowercase/--cased", help="Lower-case the text (word, wordpiece).")
-    ] = None,
+        bool | None, typer.Option("--lowercase/--cased", help="Lowercase the text or not (word, wordpiece).")
+    ] = None
     pre_tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="word: cut at 'punctuation' too, or only at 'spaces', or at 'whitespace', which is dropped.",
+            help="word: split at punctuation too, only at spaces, or at whitespace, which is dropped.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     special_tokens: Annotated[
-        list[str] | None, typer.Option("--special-token", help="A special token to add. Repeatable.")
+        list[str] | None, typer.Option("--special-token", help="Add a special token; repeatable.")
+    ] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given, as keyword arguments of `headway.tokenizers.train`."""
+        return {name: value for name, value in self.__dict__.items() if value is not None}
+
+
+@app.command()
+@with_option_groups
+def train(
+    source: Annotated[
+        str, typer.Argument(help="Training text: a file, folder, glob, built-in corpus, pairs, …; see headway data.")
+    ],
+    target: Annotated[
+        str | None, typer.Argument(help="The file that is parallel to SOURCE, for one joint vocabulary.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free one.")] = None,
-    format: given.Format = "auto",
-    text: given.TextColumn = None,
-    pairs: given.PairColumns = None,
-    separator: given.Separator = None,
-    tag_scheme: given.TagScheme = "bio",
-    errors: given.Errors = "strict",
+    *,
+    kind: Annotated[str, typer.Option(help="char, word, bpe, wordpiece or unigram.")] = "bpe",
+    training: KindFlags,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free tokenizer-KIND.")
+    ] = None,
+    reading: ReadFlags,
     json: Json = False,
 ) -> None:
-    """Make a tokenizer for a text; transformers.AutoTokenizer opens the result.
+    """Train a tokenizer on a text.
+
+    The result is a folder with tokenizer.json, which transformers.AutoTokenizer opens too.
 
     \b
     Examples:
       headway tokenizer train pydocs --vocab-size 1000 --out my-bpe
       headway tokenizer train my.txt --kind word --min-frequency 2 --out my-words
-      headway tokenizer train dates --kind unigram --vocab-size 60
+      headway tokenizer train my.txt --kind unigram --vocab-size 30
     """
-    import time
-
-    from headway.cli.display import ReadingDisplay, say
+    from headway.cli.display import BytesDisplay, print_status
     from headway.data import open_source
-    from headway.errors import CheckpointError, ConfigError
+    from headway.errors import CheckpointError
     from headway.files import free_name, new_directory
-    from headway.tokenizers import KINDS
     from headway.tokenizers import train as train_tokenizer
 
-    if kind not in KINDS:
-        train_tokenizer(kind, [])  # the error that names what there is
-    if vocab_size is not None and kind == "char":
-        raise ConfigError(f"--vocab-size {vocab_size}: characters are as many as the text has; leave it out")
-    data = open_source(
-        source,
-        format=format,
-        text=text,
-        pairs=pairs,
-        target_path=target,
-        separator=given.unescaped(separator),
-        tag_scheme=tag_scheme,
-        errors=errors,
-    )
-    place = out or free_name(Path(f"tokenizer-{kind}"))
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise CheckpointError(f"{place} is there already; choose another place with --out")
-    options: dict[str, Any] = {"min_frequency": min_frequency, "lowercase": lowercase, "pre_tokenizer": pre_tokenizer}
-    options = {name: value for name, value in options.items() if value is not None}
-    options |= {"special_tokens": special_tokens or []} | (
-        {"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {}
-    )
-    started = time.monotonic()
-    with ReadingDisplay("reading", data.size) as display:
-        made = train_tokenizer(kind, display.count(data.texts()), vocab_size, **options)
-    with new_directory(place) as aside:
-        made.save(aside)
-    seconds = time.monotonic() - started
+    if training.vocab_size is not None and kind == "char":
+        raise typer.BadParameter(
+            "a char tokenizer has every character of the text: leave it out", param_hint="--vocab-size"
+        )
+    data = open_source(source, target_path=target, **reading.options)
+    folder = out or free_name(Path(f"tokenizer-{kind}"))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder} already exists; choose another folder with --out")
+    show_progress = {"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {}
+    start = time.monotonic()
+    with BytesDisplay("reading", data.size) as display:
+        trained = train_tokenizer(kind, display.count(data.texts()), **training.options, **show_progress)
+    with new_directory(folder) as partial:
+        trained.save(partial)
+    seconds = time.monotonic() - start
     if json:
-        print_json({**_facts(made), "kind": kind, "path": str(place), "bytes": display.done, "seconds": seconds})
+        print_json({**_describe(trained), "kind": kind, "path": str(folder), "bytes": display.done, "seconds": seconds})
         return
-    say(f"read {display.done / 1e6:.2f} MB in {seconds:.1f} s")
-    if vocab_size is not None and made.vocab_size < vocab_size:
-        say(f"the text gives no more than {made.vocab_size:,} tokens")
-    print(f"saved: {place} ({kind}, {made.vocab_size:,} tokens)")
-    print(f'try:   headway tokenizer show {place} "Some text to cut"')
+    print_status(f"read {display.done / 1e6:.2f} MB in {seconds:.1f} s")
+    if training.vocab_size is not None and trained.vocab_size < training.vocab_size:
+        print_status(f"the text is too short for more than {trained.vocab_size:,} tokens")
+    print(f"saved: {folder} ({kind}, {trained.vocab_size:,} tokens)")
+    print(f'try:   headway tokenizer show {folder} "Some text to tokenize"')
+
+
+# ── encode and decode ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @app.command()
-def encode(tokenizer: Which, texts: Texts = None, json: Json = False) -> None:
-    """Print the token ids of texts, a line each; without texts, of each line of stdin.
+def encode(
+    tokenizer: TokenizerPath,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts. Default: the lines of stdin.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print the token ids of texts, one line per text.
 
     \b
     Examples:
@@ -133,185 +149,64 @@ def encode(tokenizer: Which, texts: Texts = None, json: Json = False) -> None:
     from headway.tokenizers import load_tokenizer
 
     loaded = load_tokenizer(tokenizer)
-    for some in _batches(_lines(texts)):
-        for line, ids in zip(some, loaded.encode_batch(some), strict=True):
+    for batch in _batches(_lines(texts)):
+        for text, ids in zip(batch, loaded.encode_batch(batch), strict=True):
             if json:
-                offsets = loaded.encode_with_offsets(line).offsets
-                tokens = [loaded.token(id) for id in ids]
-                print_json({"text": line, "ids": ids, "tokens": tokens, "offsets": offsets})
+                tokens, offsets = [loaded.token(id) for id in ids], loaded.encode_with_offsets(text).offsets
+                print_json({"text": text, "ids": ids, "tokens": tokens, "offsets": offsets})
             else:
                 print(*ids)
 
 
 @app.command()
 def decode(
-    tokenizer: Which,
-    ids: Annotated[list[str] | None, typer.Argument(help="Token ids; without them, lines of stdin.")] = None,
-    special: Annotated[bool, typer.Option("--special", help="Show special tokens too.")] = False,
+    tokenizer: TokenizerPath,
+    ids: Annotated[list[str] | None, typer.Argument(help="Token ids. Default: the lines of stdin.")] = None,
+    special: Annotated[bool, typer.Option("--special", help="Keep special tokens in the text.")] = False,
     json: Json = False,
 ) -> None:
-    """Print the text of token ids; without ids, of each line of stdin.
+    """Print the text of token ids, one line per line of ids.
+
+    Lines of stdin may be ids, or the output of `headway tokenizer encode --json`.
 
     \b
     Example:
       headway tokenizer decode my-bpe 51 78
     """
-    from headway.errors import InputError
     from headway.tokenizers import load_tokenizer
 
     loaded = load_tokenizer(tokenizer)
     for line in _lines([" ".join(ids)] if ids else None):
-        numbers = []
-        if line.startswith("{"):  # what `encode --json` writes
-            line = " ".join(map(str, _ids_of(line)))
-        for word in line.strip("[]").replace(",", " ").split():
-            if not word.isdecimal() or int(word) >= loaded.vocab_size:
-                raise InputError(f"{word!r} is no token id: ids are whole numbers from 0 to {loaded.vocab_size - 1}")
-            numbers.append(int(word))
-        text = loaded.decode(numbers, special=special)
-        print_json({"ids": numbers, "text": text}) if json else print(text)
+        token_ids = _parse_ids(line, loaded.vocab_size)
+        text = loaded.decode(token_ids, skip_special_tokens=not special)
+        print_json({"ids": token_ids, "text": text}) if json else print(text)
 
 
-@app.command()
-def show(
-    tokenizers: Annotated[list[str], typer.Argument(help="One tokenizer or more, then the text: TOKENIZER… TEXT.")],
-    lines: Annotated[int, typer.Option(help="Lines of the text to show, at least 0.")] = 8,
-    json: Json = False,
-) -> None:
-    """Colour the pieces of a text, and compare tokenizers on it.
-
-    The last argument is the text: a file, a folder, a built-in corpus, - for stdin, or the words themselves; without
-    one, a word tokenizer shows its most frequent words. Characters per token say how
-    short texts become; fertility is tokens per word; what a vocabulary costs is its size times the model's width.
-
-    \b
-    Examples:
-      headway tokenizer show my-bpe "To be, or not to be"
-      headway tokenizer show my-bpe my-words pydocs --lines 3
-    """
-    from headway.tokenizers.loading import load_tokenizer, tokenizer_file
-
-    if lines < 0:
-        raise typer.BadParameter(f"{lines}: at least 0", param_hint="--lines")
-    *names, last = tokenizers
-    if not names or (Path(last).is_dir() and tokenizer_file(Path(last))):
-        names, texts = [*names, last], []
-    else:
-        texts = _texts_of(last)
-    loaded = {name: load_tokenizer(name) for name in names}
-    sample = "\n".join(islice((line for text in texts for line in text.splitlines()), lines))
-    if json:
-        found = []
-        for name, tokenizer in loaded.items():
-            pieces = [sample[start:end] for start, end in tokenizer.encode_with_offsets(sample).offsets]
-            found.append({"tokenizer": name, **_facts(tokenizer), **_measures(tokenizer, texts), "pieces": pieces})
-        print_json(found)
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    for name, tokenizer in loaded.items():
-        console.print(f"{name}: {tokenizer.kind}, {tokenizer.vocab_size:,} tokens", style="bold")
-        if tokenizer.special_ids:
-            console.print("special: " + ", ".join(f"{t} {i}" for t, i in tokenizer.special_ids.items()), markup=False)
-        if tokenizer.counts and not texts:
-            for token, n in list(tokenizer.counts.items())[:20]:
-                console.print(f"{n:>10,}  {token!r}", markup=False)
-        if sample:
-            console.print(_coloured(tokenizer, sample, console.is_terminal))
-            console.print()
-    if texts:
-        width = max(map(len, [*names, "tokenizer"]))
-        print(
-            f"{'tokenizer':{width}} {'vocabulary':>10} {'tokens':>10} {'chars/token':>12} {'fertility':>10} "
-            f"{'unknown':>8}"
-        )
-        for name, tokenizer in loaded.items():
-            m = _measures(tokenizer, texts)
-            print(
-                f"{name:{width}} {tokenizer.vocab_size:>10,} {m['tokens']:>10,} {m['characters_per_token']:>12.2f} "
-                f"{m['fertility']:>10.2f} {m['unknown']:>8,}"
-            )
-
-
-def _ids_of(line: str) -> list[Any]:
+def _parse_ids(line: str, vocab_size: int) -> list[int]:
+    """Ids separated by spaces or commas, or the JSON object that `encode` prints."""
     import msgspec
 
     from headway.errors import InputError
 
-    try:
-        return list(msgspec.json.decode(line)["ids"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        raise InputError(
-            f"{line:.60} is not JSON with a list of ids, as `headway tokenizer encode --json` writes"
-        ) from None
-
-
-def _coloured(tokenizer: "Tokenizer", text: str, in_colour: bool) -> Any:
-    """The text with its pieces on changing backgrounds, or with bars between them where there is no colour.
-
-    Pieces that share a character, as bytes of one do, are one piece here.
-    """
-    from rich.text import Text
-
-    spans: list[list[int]] = []
-    for start, end in tokenizer.encode_with_offsets(text).offsets:
-        if spans and start < spans[-1][1]:
-            spans[-1][1] = max(spans[-1][1], end)
-        elif end > start:
-            spans.append([start, end])
-    colours = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
-    shown = Text()
-    done = 0
-    for i, (start, end) in enumerate(spans):
-        shown.append(text[done:start])  # in no piece
-        piece = text[start:end]
-        if in_colour:
-            shown.append(piece.replace("\n", "↵\n"), style=colours[i % len(colours)])
-        else:
-            shown.append(("|" if i else "") + piece.replace("\n", "↵\n"))
-        done = end
-    shown.append(text[done:])
-    return shown
-
-
-def _facts(tokenizer: "Tokenizer") -> dict[str, Any]:
-    return {"model": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "special": tokenizer.special_ids}
-
-
-def _measures(tokenizer: "Tokenizer", texts: list[str]) -> dict[str, Any]:
-    """How a tokenizer does on texts. Words, for fertility, are what stands between spaces (Rust et al. 2021, §3.1)."""
-    ids = [id for row in tokenizer.encode_batch(texts) for id in row]
-    n_chars, n_bytes = sum(map(len, texts)), sum(len(text.encode()) for text in texts)
-    n_words, unknown = sum(len(text.split()) for text in texts), tokenizer.unk_id
-    return {
-        "characters": n_chars,
-        "bytes": n_bytes,
-        "words": n_words,
-        "tokens": len(ids),
-        "characters_per_token": n_chars / len(ids) if ids else 0.0,
-        "bytes_per_token": n_bytes / len(ids) if ids else 0.0,
-        "fertility": len(ids) / n_words if n_words else 0.0,
-        "distinct_tokens": len(set(ids)),
-        "unknown": sum(id == unknown for id in ids) if unknown is not None else 0,
-    }
-
-
-def _texts_of(argument: str) -> list[str]:
-    """A source of data where the argument names one, or looks as if it meant to; else the words themselves."""
-    from headway.data import CORPORA, open_source
-    from headway.data.readers import decode_text
-
-    if argument == "-":
-        return [decode_text(sys.stdin.buffer.read(), "stdin")]
-    names_a_file = re.fullmatch(r"\S*[/\\]\S*|\S+\.\w{1,8}", argument) is not None
-    if argument in CORPORA or Path(argument).exists() or names_a_file:
-        return list(open_source(argument).texts())
-    return [argument] if argument else []
+    words: list[Any]
+    if line.startswith("{"):
+        try:
+            words = list(map(str, msgspec.json.decode(line)["ids"]))
+        except (msgspec.DecodeError, KeyError, TypeError):
+            raise InputError(
+                f"{line:.60} is not JSON with a list of ids, as `headway tokenizer encode --json` prints"
+            ) from None
+    else:
+        words = line.strip("[]").replace(",", " ").split()
+    for word in words:
+        if not word.isdecimal() or int(word) >= vocab_size:
+            raise InputError(f"{word!r} is not a token id: ids are integers from 0 to {vocab_size - 1}")
+    return list(map(int, words))
 
 
 def _lines(texts: list[str] | None) -> Iterator[str]:
-    from headway.data.readers import decode_text
+    """The texts, or the lines of stdin."""
+    from headway.data.text_files import decode_text
 
     if texts:
         yield from texts
@@ -323,17 +218,138 @@ def _lines(texts: list[str] | None) -> Iterator[str]:
 
 
 def _batches(lines: Iterator[str]) -> Iterator[list[str]]:
-    """So many lines at a time that a long input is encoded in bulk, and a typed line at once."""
+    """Batches of lines, so that a long input is encoded in bulk; in a terminal one line at a time."""
     if sys.stdin.isatty():
         yield from ([line] for line in lines)
         return
-    some: list[str] = []
-    size = 0
+    batch: list[str] = []
+    n_chars = 0
     for line in lines:
-        some.append(line)
-        size += len(line)
-        if size > 1 << 20:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+        batch.append(line)
+        n_chars += len(line)
+        if n_chars > ENCODE_BATCH_CHARS:
+            yield batch
+            batch, n_chars = [], 0
+    if batch:
+        yield batch
+
+
+# ── show ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def show(
+    tokenizers: Annotated[list[str], typer.Argument(help="One tokenizer or more, then the text: TOKENIZER… TEXT.")],
+    lines: Annotated[int, typer.Option(help="Lines of the text to show, at least 0.")] = 8,
+    json: Json = False,
+) -> None:
+    """Show how tokenizers split a text, and compare them.
+
+    The last argument is the text: a file, a folder, a built-in corpus, - for stdin, or the text itself. Without a text,
+    a word tokenizer shows its most frequent words. Fertility is the number of tokens per word.
+
+    \b
+    Examples:
+      headway tokenizer show my-bpe "To be, or not to be"
+      headway tokenizer show my-bpe my-words pydocs --lines 3
+    """
+    from headway.tokenizers.loading import load_tokenizer
+    from headway.tokenizers.statistics import measure_tokenizer
+
+    check_minimum("--lines", lines, 0)
+    names, texts = _split_arguments(tokenizers)
+    loaded = {name: load_tokenizer(name) for name in names}
+    sample = "\n".join(islice((line for text in texts for line in text.splitlines()), lines))
+    stats = {name: measure_tokenizer(tokenizer, texts) for name, tokenizer in loaded.items()}
+    if json:
+        print_json([
+            {"tokenizer": name, **_describe(tokenizer), **stats[name].to_dict(), "pieces": _pieces(tokenizer, sample)}
+            for name, tokenizer in loaded.items()
+        ])  # fmt: skip
+        return
+    for name, tokenizer in loaded.items():
+        _print_tokenizer(name, tokenizer, sample, show_words=not texts)
+    if texts:
+        width = max(map(len, [*names, "tokenizer"]))
+        columns = f"{'vocabulary':>10} {'tokens':>10} {'chars/token':>12} {'fertility':>10} {'unknown':>8}"
+        print(f"{'tokenizer':{width}} {columns}")
+        for name, tokenizer in loaded.items():
+            s = stats[name]
+            print(
+                f"{name:{width}} {tokenizer.vocab_size:>10,} {s.tokens:>10,} {s.characters_per_token:>12.2f} "
+                f"{s.fertility:>10.2f} {s.unknown:>8,}"
+            )
+
+
+def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The tokenizers and the texts; the last argument is the text unless it is a tokenizer or the only one."""
+    from headway.tokenizers.loading import tokenizer_file
+
+    *names, last = arguments
+    if not names or (Path(last).is_dir() and tokenizer_file(Path(last))):
+        return arguments, []
+    return names, _read_texts(last)
+
+
+def _read_texts(argument: str) -> list[str]:
+    """The texts of a data source if the argument is, or looks like, the name of one; else the argument itself."""
+    from headway.data import CORPORA, open_source
+    from headway.data.text_files import decode_text
+
+    if argument == "-":
+        return [decode_text(sys.stdin.buffer.read(), "stdin")]
+    looks_like_path = re.fullmatch(r"\S*[/\\]\S*|\S+\.\w{1,8}", argument) is not None
+    if argument in CORPORA or Path(argument).exists() or looks_like_path:
+        return list(open_source(argument).texts())
+    return [argument] if argument else []
+
+
+def _describe(tokenizer: "Tokenizer") -> dict[str, Any]:
+    return {"model": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "special": tokenizer.special_ids}
+
+
+def _pieces(tokenizer: "Tokenizer", text: str) -> list[str]:
+    return [text[start:end] for start, end in tokenizer.encode_with_offsets(text).offsets]
+
+
+def _print_tokenizer(name: str, tokenizer: "Tokenizer", sample: str, *, show_words: bool) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{name}: {tokenizer.kind}, {tokenizer.vocab_size:,} tokens", style="bold")
+    if tokenizer.special_ids:
+        special = ", ".join(f"{token} {id}" for token, id in tokenizer.special_ids.items())
+        console.print(f"special: {special}", markup=False)
+    if tokenizer.counts and show_words:
+        for word, n in list(tokenizer.counts.items())[:MAX_WORDS_SHOWN]:
+            console.print(f"{n:>10,}  {word!r}", markup=False)
+    if sample:
+        console.print(_coloured(tokenizer, sample, console.is_terminal))
+        console.print()
+
+
+def _coloured(tokenizer: "Tokenizer", text: str, in_colour: bool) -> Any:
+    """The text with alternating background colours, or with bars, between its tokens.
+
+    Tokens that share a character, such as its bytes, are shown as one.
+    """
+    from rich.text import Text
+
+    spans: list[list[int]] = []
+    for start, end in tokenizer.encode_with_offsets(text).offsets:
+        if spans and start < spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], end)
+        elif end > start:
+            spans.append([start, end])
+    coloured = Text()
+    position = 0
+    for i, (start, end) in enumerate(spans):
+        coloured.append(text[position:start])  # in no token
+        token = text[start:end].replace("\n", "↵\n")
+        if in_colour:
+            coloured.append(token, style=COLOURS[i % len(COLOURS)])
+        else:
+            coloured.append(("|" if i else "") + token)
+        position = end
+    coloured.append(text[position:])
+    return coloured

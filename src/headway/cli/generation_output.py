@@ -1,0 +1,143 @@
+"""Printing generated texts: as plain text, as JSON, or token by token with the effect of each sampler."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from headway.cli.options import print_json
+
+if TYPE_CHECKING:
+    from headway.generation.beam_search import Hypothesis
+    from headway.generation.generate import Token
+    from headway.tokenizers import Tokenizer
+
+
+def print_texts(tokens: "Iterator[Token]", prompts: list[str], stream: bool) -> None:
+    """Print numbered texts with their prompts; with `stream` each as soon as it is finished."""
+    texts, n_finished = [""] * len(prompts), 0
+
+    def show(i: int) -> None:
+        print(f"── {i + 1} ──\n{prompts[i]}{texts[i]}\n", flush=True)
+
+    for token in tokens:
+        texts[token.row] += token.text
+        if token.finish:
+            n_finished += 1
+            if stream:
+                show(token.row)
+            elif sys.stderr.isatty():
+                end = "\n" if n_finished == len(prompts) else ""
+                print(f"\r{n_finished} of {len(prompts)} texts", end=end, file=sys.stderr)
+    if not stream:
+        for i in range(len(prompts)):
+            show(i)
+
+
+def token_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
+    fields: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish": token.finish}
+    if token.stop is not None:
+        fields["stop"] = token.stop
+    if token.logprob is not None:
+        fields["logprob"] = token.logprob
+        fields["top"] = [{"id": id, "token": tokenizer.decode([id]), "logprob": p} for id, p in token.top or []]
+    if token.steps is not None:
+        fields["steps"] = [
+            {**step._asdict(), "best": [{"id": id, "token": tokenizer.decode([id]), "p": p} for id, p in step.best]}
+            for step in token.steps
+        ]
+    return fields
+
+
+def print_texts_json(
+    tokens: "Iterator[Token]",
+    tokenizer: "Tokenizer",
+    model: str,
+    prompts: list[str],
+    seed: int,
+    pipe: Any,
+    options: dict[str, Any],
+    started: float,
+) -> None:
+    """Print one JSON object with all texts, the settings and the speed."""
+    generated: list[list[Token]] = [[] for _ in prompts]
+    for token in tokens:
+        generated[token.row].append(token)
+    seconds = time.monotonic() - started
+    texts = []
+    for i, row in enumerate(generated):
+        text: dict[str, Any] = {"prompt": prompts[i], "text": "".join(token.text for token in row), "seed": seed + i}
+        text |= {"ids": [token.id for token in row], "finish": row[-1].finish}
+        if row[-1].stop is not None:
+            text["stop"] = row[-1].stop
+        if options["logprobs"] is not None or options["explain"]:
+            text["tokens"] = [token_json(token, tokenizer) for token in row]
+        texts.append(text)
+    settings = {name: options[name] for name in ("seed", "max_new_tokens", "stop", "stop_token_ids", "include_stop")}
+    results = {"texts": texts, "seconds": seconds, "tokens_per_second": sum(map(len, generated)) / seconds}
+    print_json({"model": model, **settings, "stages": pipe.stages, **results})
+
+
+def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", prompts: list[str], pipe: Any) -> None:
+    """Print each token with its log-probability and what every sampler removed."""
+
+    def spelled(pairs: list[tuple[int, float]]) -> str:
+        return "  ".join(f"{tokenizer.decode([id])!r} {p:.3f}" for id, p in pairs)
+
+    hidden = {"stage", "breakers", "protected", "eos_ids"}
+    for stage in pipe.stages:
+        print(
+            f"{stage['stage']}: {', '.join(f'{name} {value}' for name, value in stage.items() if name not in hidden)}"
+        )
+    print()
+    counts, texts = [0] * len(prompts), list(prompts)
+    for token in tokens:
+        counts[token.row] += 1
+        texts[token.row] += token.text
+        label = f"text {token.row + 1}, " if len(prompts) > 1 else ""
+        title = f"{label}token {counts[token.row]}: {tokenizer.decode([token.id])!r}"
+        if token.logprob is not None:
+            title += f"   ln p {token.logprob:.4f}   most likely: {spelled(token.top or [])}"
+        if token.steps:
+            print(f"{title}   p {token.steps[0].p:.4f} → {token.steps[-1].p:.4f}")
+            print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}")
+            for step in token.steps:
+                removed = "" if step.sampler == "model" else f"{step.n_removed}"
+                print(f"    {step.sampler:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {spelled(step.best)}")
+                if step.removed:
+                    print(f"    {'':20} {'':>7} {'':>8} {'':>8}   removed: {spelled(step.removed)}{_n_more(step)}")
+            print(flush=True)
+        else:
+            print(title, flush=True)
+    for text in texts:
+        print(f"── text ──\n{text}")
+
+
+def _n_more(step: Any) -> str:
+    return f"  and {step.n_removed - len(step.removed)} more" if step.n_removed > len(step.removed) else ""
+
+
+def print_hypotheses(
+    results: "list[list[tuple[str, Hypothesis]]]",
+    prompts: list[str],
+    model: str,
+    search_options: dict[str, Any],
+    seconds: float,
+    *,
+    json: bool,
+) -> None:
+    """Print the texts of a search, the best first for each prompt."""
+    if json:
+        texts = []
+        for prompt, row in zip(prompts, results, strict=True):
+            for rank, (text, h) in enumerate(row, start=1):
+                finish = "stop" if h.ended else "length"
+                fields = {"ids": h.tokens, "finish": finish, "rank": rank, "score": h.score, "log_prob": h.log_prob}
+                texts.append({"prompt": prompt, "text": text, **fields})
+        print_json({"model": model, "search": search_options, "texts": texts, "seconds": seconds})
+        return
+    is_single = len(prompts) == 1 and len(results[0]) == 1
+    for i, (prompt, row) in enumerate(zip(prompts, results, strict=True), start=1):
+        for rank, (text, h) in enumerate(row, start=1):
+            label = f"{i}.{rank}" if len(prompts) > 1 else f"{rank}"
+            print(f"{prompt}{text}" if is_single else f"── {label}, score {h.score:.4f} ──\n{prompt}{text}\n")

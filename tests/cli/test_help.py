@@ -1,0 +1,133 @@
+"""Help texts: each command says in one sentence what it does, every option is described, every example runs."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+import headway
+from headway.cli import app
+from headway.cli.sampler_options import flag_help
+from headway.data.synthetic_tasks import task_pairs
+from headway.sampling.specs import FLAT, SAMPLER_SPECS, SHARED_PARAMETERS
+from headway.training import resume_check
+from tests.cli.conftest import TINY
+from tests.cli.running import run
+
+
+def commands(group, path=()):
+    """Every command by its name, such as "tokenizer train"."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+HEADWAY = typer.main.get_command(app)
+GROUPS = {"headway": HEADWAY, **{name: c for name, c in HEADWAY.commands.items() if hasattr(c, "commands")}}
+COMMANDS = dict(commands(HEADWAY))
+
+
+def examples_of(command):
+    return re.findall(r"^ +headway (.+)$", command.help, re.MULTILINE)
+
+
+EXAMPLES = [example for command in COMMANDS.values() for example in examples_of(command)]
+
+
+def is_imperative_sentence(text):
+    first_word = text.split()[0]
+    return first_word.istitle() and not first_word.endswith(("s", "ing")) and text.endswith(".")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_starts_with_an_imperative_sentence_and_has_an_example(name):
+    text = COMMANDS[name].help
+    assert is_imperative_sentence(text.split("\n\n")[0].replace("\n", " "))
+    assert re.search(r"^Examples?:\n", text, re.MULTILINE)
+    assert examples_of(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_listed_commands_have_one_short_sentence(name, capsys):
+    assert is_imperative_sentence(GROUPS[name].help)
+    listing = run("--help" if name == "headway" else f"{name} --help", capsys)[1]
+    for command in GROUPS[name].commands:
+        (line,) = re.findall(rf"^  {command} +(.+)$", listing, re.MULTILINE)
+        assert is_imperative_sentence(line), line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_description(name):
+    for parameter in COMMANDS[name].params:
+        assert parameter.help, parameter.name
+        assert parameter.help.endswith((".", "…")), parameter.help
+
+
+def shortened(example, words):
+    """The example with fewer steps, so that all examples together run in seconds."""
+    if words[0] in ("train", "demo") and not {"--resume", "--list"} & set(words):
+        return f"{example} {TINY}"
+    if words[:2] == ["check", "resume"]:
+        return f"{example} --set data.path=my.txt {TINY}"
+    return f"{example} --seconds 0.2" if words[0] == "compare" and "--seconds" in words else example
+
+
+def output_of(words):
+    """The file or folder that an example creates, if it names one."""
+    if words[0] == "convert":
+        return Path(words[2])
+    return Path(words[words.index("--out") + 1]) if "--out" in words else None
+
+
+def train_until(recipe_file, run, ranks, kill_step, folder):
+    """In place of the processes of `check resume` (tests/training/test_resume.py has those): train in this process, and
+    stop by an exception after `kill_step`."""
+
+    class PowerCut(BaseException):
+        pass
+
+    def cut(progress):
+        if progress.step == kill_step:
+            raise PowerCut
+
+    try:
+        headway.train(headway.load_recipe(recipe_file), out=run.path, resume=True, on_step=cut)
+    except PowerCut:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_runs(example, workspace, tmp_path, monkeypatch, capsys):
+    shutil.copytree(workspace, tmp_path / "workspace")
+    monkeypatch.chdir(tmp_path / "workspace")
+    monkeypatch.setattr(resume_check, "_run_process", train_until)
+    monkeypatch.setitem(task_pairs.__kwdefaults__, "n", 500)  # pairs of a synthetic task, in place of 20,000
+    words = shlex.split(example)
+    output = output_of(words)
+    if output is not None and output.exists():
+        shutil.rmtree(output) if output.is_dir() else output.unlink()
+    code, out, err = run(shortened(example, words), capsys)
+    assert code == 0, err
+    assert out
+
+
+@pytest.mark.parametrize("verb", ["generate", "translate"])
+def test_sampler_flags_are_those_of_the_sampler_table(verb):
+    """Every parameter of the table that is a flag has one, with its range and off value, and no other flag sets one."""
+    flags = {parameter.name: parameter for parameter in COMMANDS[verb].params}
+    table = {
+        spec.flat_name(name): parameter
+        for spec in SAMPLER_SPECS.values()
+        for name, parameter in spec.parameters.items()
+        if parameter.flag
+    }
+    for name, parameter in (table | SHARED_PARAMETERS).items():
+        assert f"--{name.replace('_', '-')}" in flags[name].opts
+        assert flags[name].help.endswith(flag_help(parameter))
+    assert FLAT.keys() & flags.keys() <= table.keys()

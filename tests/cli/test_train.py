@@ -1,0 +1,107 @@
+"""headway train, eval and demo."""
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import headway
+from tests.cli.conftest import TINY
+from tests.cli.running import run
+from tests.training.recipes import for_objective
+
+
+@pytest.fixture(autouse=True)
+def _in_workspace(workspace, monkeypatch):
+    monkeypatch.chdir(workspace)
+
+
+def test_transformers_opens_a_checkpoint():
+    folder = "runs/demo/checkpoints/step-3"
+    theirs, ours = transformers.AutoModelForCausalLM.from_pretrained(folder), headway.load("runs/demo")
+    ids = ours.tokenizer.encode("The statement")
+    assert transformers.AutoTokenizer.from_pretrained(folder).encode("The statement") == ids
+    torch.testing.assert_close(theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids])), rtol=1e-4, atol=1e-4)
+
+
+def test_train_chooses_a_free_folder_and_prints_json(capsys, tmp_path, monkeypatch):
+    command = f"train demo --set data.path={Path('my.txt').absolute()} {TINY} --json --device cpu"
+    monkeypatch.chdir(tmp_path)
+    first, second = (json.loads(run(f"{command} --dtype {dtype}", capsys)[1]) for dtype in ("float32", "auto"))
+    assert (first["run"], second["run"]) == ("runs/demo", "runs/demo-2")
+    assert first["bits_per_byte"] == second["bits_per_byte"]
+    assert os.path.isfile(os.path.join(first["checkpoint"], "model.safetensors"))
+
+
+def test_resume_continues_a_run_with_more_steps(capsys, tmp_path):
+    assert run(f"train demo --out {tmp_path}/run --set data.path=my.txt {TINY}", capsys)[0] == 0
+    code, out, err = run(f"train {tmp_path}/run --resume --set train.steps=5", capsys)
+    assert code == 0
+    assert "resuming    after step 3" in err
+    assert "5 steps in" in out
+    code, _, err = run(f"train {tmp_path}/run --resume", capsys)
+    assert code == 0
+    assert "complete" in err
+
+
+def test_print_config_prints_every_setting(capsys):
+    code, out, _ = run("train demo --print-config --set train.steps=7", capsys)
+    assert code == 0
+    assert "steps = 7" in out
+    assert "[eval]\nevery_steps = 0" in out
+    assert json.loads(run("train demo --print-config --json", capsys)[1])["data"]["path"] == "pydocs"
+
+
+def test_recipes_are_listed_with_their_results(capsys):
+    assert "\ndemo " in run("train --list", capsys)[1]
+    recipes = json.loads(run("train --list --json", capsys)[1])
+    assert {"demo", "shakespeare-char", "gpt2-124m", "enwik8-byte", "wikitext2-gpt"} <= set(recipes)
+    assert all(recipe["ours"] and recipe["target"] for recipe in recipes.values())
+
+
+def test_eval_scores_the_validation_split_or_a_file(capsys):
+    code, out, _ = run("eval runs/demo --json", capsys)
+    assert code == 0
+    log = [json.loads(line) for line in Path("runs/demo/log.jsonl").read_text().splitlines()]
+    assert json.loads(out)["bits_per_byte"] == pytest.approx(log[-1]["bits_per_byte"], rel=1e-6)
+    code, out, _ = run("eval runs/demo my.txt --context 16", capsys)
+    assert code == 0
+    assert re.search(r"bits per byte +\d\.\d{4}\nnats per token +\d\.\d{4}", out)
+    assert "16 tokens, consecutive" in out
+
+
+@pytest.mark.parametrize("objective", ["masked", "pairs", "classify", "tag", "span"])
+def test_eval_scores_every_objective_as_training_did(objective, tmp_path, capsys):
+    result = headway.train(for_objective(objective, tmp_path, steps=2), out=tmp_path / "run")
+    code, out, err = run(f"eval {tmp_path / 'run'} --json --device cpu", capsys)
+    assert code == 0, err
+    assert json.loads(out)["nats_per_target"] == pytest.approx(result.score.nats_per_target, rel=1e-5)
+    assert "nats per target" in run(f"eval {tmp_path / 'run'} --device cpu", capsys)[1]
+
+
+def test_demo_compares_before_after_and_a_trigram(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("The cat sat on the mat. " * 50)
+    document = json.loads(run(f"demo --out second --set data.path=FILE {TINY} --json", capsys)[1])
+    assert document["gpt"] < document["untrained"]
+    code, out, err = run(f"demo {TINY}", capsys)
+    assert code == 0
+    for expected in ("Before training, it wrote:", "seconds of training, it writes:", "trigram", "GPT, untrained"):
+        assert expected in out
+    assert "tokens/s" in err
+    # The suggested commands need no optional dependency.
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    commands = re.findall(r"^    \S*headway (.+?)  ", out.split("Next:")[1], re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        options = TINY if shlex.split(command)[0] == "train" else ""
+        code, out, err = run(f"{command} {options}", capsys)
+        assert code == 0, err
+        assert out
