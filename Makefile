@@ -1,4 +1,4 @@
-# The environment makes itself: `make run` and `make test` work on a fresh clone.
+# `make run` and `make test` work on a fresh clone: they create the environment first.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -6,11 +6,11 @@ BIN    := $(VENV)/bin
 
 .PHONY: run test lint types format env clean
 
-run: $(VENV)/.ready  ## train a small GPT on the documentation inside Python, about a minute
+run: $(VENV)/.ready  ## train a small GPT on the documentation that ships with Python: about a minute
 	$(BIN)/headway demo
 
-test: $(VENV)/.ready-test lint types  ## everything CI runs
-	$(BIN)/pytest -n 2 --dist loadgroup
+test: $(VENV)/.ready-test lint types  ## what CI runs
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check
@@ -19,17 +19,17 @@ lint: $(VENV)/.ready-test
 types: $(VENV)/.ready-test
 	$(BIN)/mypy
 
-format: $(VENV)/.ready-test  ## put the code in order
+format: $(VENV)/.ready-test  ## fix lint and format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-env: $(VENV)/.ready-test  ## only make the environment
+env: $(VENV)/.ready-test  ## create the environment only
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[plots,metrics]'
 	touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready

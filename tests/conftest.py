@@ -1,4 +1,4 @@
-"""Two workers share two cores: one thread each, or they fight. Seeds are fixed; hypothesis draws the same examples."""
+"""Two workers share two cores, so each uses one thread. Seeds are fixed, also those of hypothesis."""
 
 import os
 
@@ -10,13 +10,24 @@ torch.set_num_threads(1)
 settings.register_profile("headway", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("headway")
 
+# A worker takes whole files (--dist loadfile), so that module fixtures are made once. The slowest files come first, or
+# one worker would idle at the end.
+SLOW_FILES = ["test_distributed.py", "test_resume.py", "test_help.py", "test_compare.py", "test_examples.py"]
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        return SLOW_FILES.index(item.path.name) if item.path.name in SLOW_FILES else len(SLOW_FILES)
+
+    items.sort(key=rank)
+
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory):
-    """Prepared tokens go to a place of their own, also in the commands that tests start."""
+def _temporary_token_cache(tmp_path_factory):
+    """Prepared tokens go to a temporary folder, also in the commands that tests start."""
     os.environ["HEADWAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)
-def _seeded():
+def _fixed_seed():
     torch.manual_seed(0)

@@ -6,8 +6,6 @@ import pytest
 
 from tests.cli.running import exit_code, run
 
-pytestmark = pytest.mark.xdist_group("translate")  # one worker trains the model for all of these tests
-
 SETTINGS = """
 model.d_model=48 model.n_layers=2 model.d_ff=64 model.dropout=0 model.context=24
 tokenizer.kind=char tokenizer.bpe_dropout=0

@@ -15,12 +15,10 @@ import transformers
 import headway
 from headway.config import load_recipe
 from headway.errors import ConfigError
-from headway.files import verify, write_text
+from headway.files import verify_checksums, write_text
 from headway.runs import Run
 from headway.training.distributed import DistContext, init_distributed
 from tests.training.recipes import for_objective, make
-
-pytestmark = pytest.mark.xdist_group("ranks")  # one worker makes the runs for all of these tests
 
 LAST_STEP = 6
 BASE = {"steps": LAST_STEP, "save_every": 2, "log_every": 1, "keep_checkpoints": 0}
@@ -143,7 +141,7 @@ def test_when_a_rank_dies_the_others_say_how_to_resume(runs):
     stderr, run = (runs / "stderr.txt").read_text(), runs / "restarted"
     assert re.search(r"rank 0: rank 0 lost contact with the other ranks \(.*\): one of them has exited", stderr)
     assert f"the last checkpoint is {run}/checkpoints/step-2; to resume: headway train {run} --resume" in stderr
-    verify(Run(run).checkpoint_dir(2))
+    verify_checksums(Run(run).checkpoint_dir(2))
 
 
 def test_torchrun_restarts_and_the_run_resumes(runs):
