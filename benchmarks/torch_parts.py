@@ -71,7 +71,7 @@ def ema_updates(model: Any) -> dict[str, Callable[[], Any]]:
 
 
 def losses(model: Any, rows: int, device: torch.device) -> dict[str, Callable[[], Any]]:
-    weight = model.output[0].detach().clone().requires_grad_()
+    weight = model.output_layer[0].detach().clone().requires_grad_()
     hidden = torch.randn(rows, weight.shape[1], device=device, requires_grad=True)
     targets = torch.randint(weight.shape[0], (rows,), device=device)
 

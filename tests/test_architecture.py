@@ -8,8 +8,8 @@ import headway
 
 PACKAGE = Path(headway.__file__).parent
 
-# Each layer may import the layers named, and itself. `generation` is split in two: the loops and searches over token
-# ids lie below the functions that take and return text.
+# Each layer may import the layers named, and itself. `generation` is split in three: the loops and searches over token
+# ids lie below the functions that take and return text, and word alignment lies above `analysis`, whose maps it reads.
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
@@ -23,18 +23,30 @@ ALLOWED = {
     "data": {"errors", "files", "config", "tokenizers"},
     "models": {"errors", "files", "devices", "runs", "config", "nn", "tokenizers"},
     "generation.ids": {"errors", "devices", "nn", "models", "sampling"},
-    "analysis": {"errors", "runs", "sampling", "nn", "models", "tokenizers"},
     "generation": {
         "errors",
         "devices",
+        "runs",
+        "config",
         "nn",
         "models",
         "tokenizers",
         "sampling",
         "data",
         "generation.ids",
-        "analysis",
     },
+    "analysis": {
+        "errors",
+        "runs",
+        "config",
+        "sampling",
+        "nn",
+        "models",
+        "tokenizers",
+        "data",
+        "generation",
+    },
+    "generation.alignment": {"errors", "models", "tokenizers", "generation", "analysis"},
     "evaluation": {"errors", "nn", "models", "tokenizers", "data", "generation.ids", "generation"},
     "training": {
         "costs",
@@ -66,14 +78,18 @@ ALLOWED = {
         "training",
     },
 }
-IDS_ONLY = {"reference", "decode_loop", "cuda_graph", "beam_search", "contrastive", "inputs"}  # of generation
+IDS_ONLY = {"reference", "decode_loop", "cuda_graph", "beam_search", "contrastive", "inputs", "limits"}  # of generation
 TOP = {"cli", "__main__", "__init__"}  # may import everything; nothing imports them
 
 
 def layer_of(module: list[str]) -> str:
     """["generation", "beam_search"] → "generation.ids"."""
-    is_ids_only = module[0] == "generation" and len(module) > 1 and module[1] in IDS_ONLY
-    return "generation.ids" if is_ids_only else module[0]
+    if module[0] == "generation" and len(module) > 1:
+        if module[1] in IDS_ONLY:
+            return "generation.ids"
+        if module[1] == "alignment":
+            return "generation.alignment"
+    return module[0]
 
 
 def module_of(file: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writing in one move: what is there is whole, and stays what it is."""
+"""Atomic writes keep symlinks and pipes what they are."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import threading
 from headway.files import write_text
 
 
-def test_a_link_leads_where_it_led(tmp_path):
+def test_writing_through_a_symlink_keeps_it(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     write_text(tmp_path / "link", "new")
@@ -14,12 +14,12 @@ def test_a_link_leads_where_it_led(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_a_pipe_stays_a_pipe(tmp_path):
-    pipe, heard = tmp_path / "pipe", []
+def test_writing_to_a_pipe_keeps_it(tmp_path):
+    pipe, received = tmp_path / "pipe", []
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: heard.append(pipe.read_text()))
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
     reader.start()
     write_text(pipe, "words")
     reader.join(timeout=10)
-    assert heard == ["words"]
+    assert received == ["words"]
     assert pipe.is_fifo()

@@ -1,4 +1,4 @@
-"""Headway: the Transformer lectures as one small, readable, fast library, command line and server.
+"""Headway: the models of the Transformer lectures in one readable, fast library and command line.
 
     model = headway.create("gpt2")            # a family or a preset, with overrides
     model = headway.load("runs/demo")         # a model directory or a run

@@ -37,12 +37,12 @@ def parse_device(device: str | torch.device) -> torch.device:
     return parsed
 
 
-def product_precision(device: torch.device, dtype: str) -> str:
+def matmul_dtype(device: torch.device, dtype: str) -> str:
     """Dtype of matrix products under autocast; the weights stay float32."""
     return ("bfloat16" if device.type == "cuda" else "float32") if dtype == "auto" else dtype
 
 
-def varying_shapes() -> AbstractContextManager[None]:
+def without_cudnn_attention() -> AbstractContextManager[None]:
     """Exclude cuDNN attention. It is the fastest on Hopper but builds a plan for every new shape (15 ms per layer), and
     batches of sentences and growing caches rarely repeat a shape. The other backends need no plan."""
     from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -21,12 +21,12 @@ from headway.errors import CheckpointError
 CHECKSUMS = "checksums.json"
 
 
-def finite(value: Any) -> Any:
+def non_finite_to_null(value: Any) -> Any:
     """A copy for JSON, which has no infinity or NaN: null instead."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: non_finite_to_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [non_finite_to_null(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -119,7 +119,7 @@ def flush(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+def file_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a file lock, which the system releases if the process dies. Without `wait`, a lock held by another process
     raises BlockingIOError."""
     lock = FileLock(path, timeout=-1 if wait else 0)
@@ -144,14 +144,14 @@ def free_name(path: Path) -> Path:
 # ── checksums ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def seal(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
     """Write size and SHA-256 of every file of a folder to checksums.json."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     sums = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in files}
     (folder / CHECKSUMS).write_text(_document(sums), encoding="utf-8")
 
 
-def verify(folder: Path) -> None:
+def verify_checksums(folder: Path) -> None:
     """Check a folder against its checksums.json; the error names the missing or damaged file."""
     file = folder / CHECKSUMS
     try:

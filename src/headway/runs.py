@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import CheckpointError
-from headway.files import finite, locked, verify, write_text
+from headway.files import file_lock, non_finite_to_null, verify_checksums, write_text
 
 RECIPE_FILE, LOG_FILE = "recipe.toml", "log.jsonl"
 
@@ -62,7 +62,7 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Lock the run for this process: two that train it would overwrite each other's work."""
         try:
-            with locked(self.path / ".lock", wait=False):
+            with file_lock(self.path / ".lock", wait=False):
                 yield
         except BlockingIOError:
             raise CheckpointError(f"{self.path} is being trained by another process; wait for it, or end it") from None
@@ -75,7 +75,7 @@ class Run:
 
     def log(self, **record: Any) -> None:
         with open(self.log_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(finite(record)) + "\n")
+            file.write(json.dumps(non_finite_to_null(record)) + "\n")
 
     def read_log(self) -> list[dict[str, Any]]:
         """Every complete line; a process that was killed may have left half of one."""
@@ -116,7 +116,7 @@ class Run:
         for step in reversed(self.checkpoint_steps()):
             folder = self.checkpoint_dir(step)
             try:
-                verify(folder)
+                verify_checksums(folder)
                 return step
             except CheckpointError as error:
                 renamed = _rename_damaged(folder)
@@ -140,8 +140,8 @@ class Run:
         return any(self.checkpoints.glob("step-*.damaged*"))
 
     def prune(self, keep: int, best_step: int | None, save_every: int) -> None:
-        """Delete old checkpoints. Keeps the best and the last one, and as many of those saved every `save_every` steps
-        as make `keep` with the last; 0 keeps all."""
+        """Delete old checkpoints. Keeps the best one, the last one, and the `keep − 1` most recent regular ones (every
+        `save_every` steps). `keep=0` keeps all."""
         if not keep:
             return
         steps = self.checkpoint_steps()

@@ -79,5 +79,5 @@ def test_a_text_gets_maps_labels_a_table_and_a_plot(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InputError, match="a GPT has no source: pass one text"):
         text_attention(model, "a", "b")
-    with pytest.raises(InputError, match="layer 2: there are 2, counted from 0"):
+    with pytest.raises(InputError, match="layer 2 does not exist: choose 0 to 1"):
         text_attention(model, "a", layers=[2])

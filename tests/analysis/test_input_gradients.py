@@ -25,7 +25,7 @@ def elman(factor: float):
 
 def test_the_reach_of_an_elman_rnn_decays_by_its_recurrent_weight():
     for factor in (0.5, 0.9):
-        values = gradient_reach(elman(factor), IDS, distance=12, places=5).values
+        values = gradient_reach(elman(factor), IDS, distance=12, n_positions=5).values
         assert values == pytest.approx([factor**d for d in range(12)], rel=0.05)
 
 
@@ -36,7 +36,9 @@ def test_every_neural_language_model_has_a_reach(tmp_path):
         "nplm": {"order": 4, "d_hidden": 9},
     }
     reaches = [
-        gradient_reach(headway.create(name, vocab_size=11, d_model=8, **config), IDS, distance=10, places=3, name=name)
+        gradient_reach(
+            headway.create(name, vocab_size=11, d_model=8, **config), IDS, distance=10, n_positions=3, name=name
+        )
         for name, config in families.items()
     ]
     assert all(reach.values[0] == 1.0 and len(reach.values) == 10 for reach in reaches)

@@ -12,7 +12,7 @@ import headway
 from headway.cli import app
 from headway.cli.sampler_options import flag_help
 from headway.data.synthetic_tasks import task_pairs
-from headway.sampling.specs import FLAT, SAMPLER_SPECS, SHARED_PARAMETERS
+from headway.sampling.specs import FLAT_NAMES, SAMPLER_SPECS, SHARED_PARAMETERS
 from headway.training import resume_check
 from tests.cli.conftest import TINY
 from tests.cli.running import run
@@ -130,4 +130,4 @@ def test_sampler_flags_are_those_of_the_sampler_table(verb):
     for name, parameter in (table | SHARED_PARAMETERS).items():
         assert f"--{name.replace('_', '-')}" in flags[name].opts
         assert flags[name].help.endswith(flag_help(parameter))
-    assert FLAT.keys() & flags.keys() <= table.keys()
+    assert FLAT_NAMES.keys() & flags.keys() <= table.keys()

@@ -89,7 +89,7 @@ def test_demo_compares_before_after_and_a_trigram(capsys, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").write_text("The cat sat on the mat. " * 50)
     document = json.loads(run(f"demo --out second --set data.path=FILE {TINY} --json", capsys)[1])
-    assert document["gpt"] < document["untrained"]
+    assert document["gpt_bits_per_byte"] < document["untrained_bits_per_byte"]
     code, out, err = run(f"demo {TINY}", capsys)
     assert code == 0
     for expected in ("Before training, it wrote:", "seconds of training, it writes:", "trigram", "GPT, untrained"):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,16 @@ import pytest
 import headway
 from headway.comparison.budget import Budget, SharedSettings, shared_recipe
 from headway.comparison.compare import compare
-from headway.comparison.lineup import TEXT as TEMPLATES
+from headway.comparison.lineup import TEXT_TEMPLATES as TEMPLATES
 from headway.comparison.report import plot, render_markdown, render_text
 from headway.comparison.scoring import ScoringOptions, TextEvaluator, length_ranges
 from headway.config import load_recipe
 from headway.costs import flops_per_token
-from headway.data import read_split, synthetic_tasks
+from headway.data import RngKey, Seq2SeqDataset, TokenBudgetBatchSampler, read_split, synthetic_tasks
 from headway.errors import CheckpointError, ConfigError, DataError
 from headway.models import NGram
 from headway.tokenizers import train as train_tokenizer
+from headway.training.record_datasets import iter_pairs
 
 TEXT = "".join(f"the {a} sat on the {b}. the {b} saw the {a}.\n" for a in ("cat", "dog", "cow") for b in ("mat", "hat"))
 TOKENS = 15_000
@@ -60,6 +62,21 @@ def shared(text):
 
 
 # ── budget ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_token_budget_counts_both_sides_of_the_pairs_in_a_batch():
+    """`tokens_per_batch` is rows × (longest source + longest target), as `TokenBudgetBatchSampler` has it."""
+    tokenizer = train_tokenizer("char", ["abcdefghijklmnopqrstuvwxyz"])
+    recipe = shared_recipe("reverse", ["train.tokens_per_batch=600"])
+    shared = SharedSettings(recipe, "pairs", 32, Budget(tokens=20_000), tokenizer, Path("tokenizer"))
+    planned = shared.recipe_for(load_recipe("reverse"), ["train.tokens_per_batch=600"], []).train.steps
+    pairs = list(islice(iter_pairs(recipe, "train"), 2000))
+    dataset = Seq2SeqDataset(pairs, tokenizer)
+    sampler = TokenBudgetBatchSampler(dataset.lengths, 600)
+    n_targets = sum(
+        dataset.collate(sampler.indices(0, step), RngKey(0, 0)).n_targets for step in range(sampler.steps())
+    )
+    assert planned * n_targets / sampler.steps() == pytest.approx(20_000, rel=0.15)  # padding is not predicted
 
 
 def test_all_models_have_the_same_budget(timeline):
@@ -135,7 +152,7 @@ def test_models_of_pairs_are_scored_by_their_translations_and_by_length(is_task,
             assert all(bucket.n >= 10 for bucket in result.by_length)
             assert len(result.by_length) > 3
     if is_task:
-        assert comparison.longest < max(bucket.most for bucket in comparison.results[0].by_length)
+        assert comparison.longest < max(bucket.max_tokens for bucket in comparison.results[0].by_length)
     assert "by the number of source tokens" in render_text(comparison)
     assert plot(comparison, tmp_path / "lengths.png").stat().st_size > 5_000
 
@@ -147,7 +164,7 @@ def test_lengths_are_counted_in_the_tokens_of_the_comparison(pairs, tmp_path):
     run = str(tmp_path / "chars" / "seq2seq")
     words.append("tokenizer.min_frequency=1")
     comparison = compare(["bahdanau", run], out=tmp_path / "words", settings=words, **options)
-    first, second = ([(b.least, b.most, b.n) for b in result.by_length] for result in comparison.results)
+    first, second = ([(b.min_tokens, b.max_tokens, b.n) for b in result.by_length] for result in comparison.results)
     assert first == second != []
 
 
@@ -256,7 +273,7 @@ def test_recipes_keep_their_model_and_limit_the_context(text, tmp_path):
     assert comparison.context == 16
     assert [result.name for result in comparison.results] == ["mine", "ngram"]
     assert comparison.results[0].n_tokens == pytest.approx(1_000, rel=0.05)
-    with pytest.raises(ConfigError, match="mine has a context of 16, less than --context 32: --context 16"):
+    with pytest.raises(ConfigError, match="mine has a context of 16, less than --context 32: use --context 16"):
         compare([str(recipe)], out=tmp_path / "new", **options)
 
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.comparison import PAIRS, TEXT
+from headway.comparison import PAIR_TEMPLATES, TEXT_TEMPLATES
 from headway.comparison.lineup import WIDTH_STEP, scale_to_params
 from headway.config import model_config
 from headway.errors import ConfigError
 from headway.models import create
 
-TEMPLATES = {**TEXT, **PAIRS}
+TEMPLATES = {**TEXT_TEMPLATES, **PAIR_TEMPLATES}
 
 
 def n_params_at(template, width, **overrides):
@@ -32,11 +32,11 @@ def test_no_other_width_is_nearer_to_the_parameter_count(name, n_params, vocab_s
 def test_too_few_parameters_for_the_vocabulary_are_refused():
     message = r"100,000 parameters are too few .* vocabulary of 50,000 tokens, .* set a smaller tokenizer.vocab_size"
     with pytest.raises(ConfigError, match=message):
-        scale_to_params(TEXT["gpt"], 100_000, vocab_size=50_000)
+        scale_to_params(TEXT_TEMPLATES["gpt"], 100_000, vocab_size=50_000)
 
 
 def test_lineups_are_in_order_of_years_and_cover_every_family():
-    for lineup in (TEXT, PAIRS):
+    for lineup in (TEXT_TEMPLATES, PAIR_TEMPLATES):
         years = [template.year for template in lineup.values()]
         assert years == sorted(years)
     families = {template.family for template in TEMPLATES.values()}

@@ -220,7 +220,7 @@ def test_invalid_mixtures_are_refused():
     with pytest.raises(ConfigError, match="must be positive"):
         MixtureDataset([(dataset, 0.0)])
     short = CausalDataset(TokenArray.of(np.arange(4)), 4)
-    with pytest.raises(DataError, match="shorter than the context"):
+    with pytest.raises(DataError, match="leave out the short source"):
         MixtureDataset([(dataset, 1.0), (short, 1.0)])
     with pytest.raises(ConfigError, match="below 1/1000"):
         MixtureDataset([(dataset, 1.0), (dataset, 1e-6)])

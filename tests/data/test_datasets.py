@@ -14,14 +14,14 @@ from headway.data import (
     Answer,
     BatchLoader,
     ClassificationDataset,
-    Labelled,
+    LabelledText,
     MLMDataset,
     Pair,
     Question,
     RngKey,
     Seq2SeqDataset,
     SpanDataset,
-    Tagged,
+    TaggedSentence,
     TaggingDataset,
     TokenArray,
     TokenBudgetBatchSampler,
@@ -195,7 +195,7 @@ def test_long_pairs_are_dropped_or_truncated():
 
 
 def test_labels_are_numbered_in_order():
-    records = [Labelled("The cat", "10"), Labelled("the mat " * 30, "9"), Labelled("it", "10")]
+    records = [LabelledText("The cat", "10"), LabelledText("the mat " * 30, "9"), LabelledText("it", "10")]
     dataset = ClassificationDataset(records, WORDPIECE, context=12)
     assert dataset.labels == ["9", "10"]
     batch = dataset.collate(np.array([1, 0]))
@@ -212,7 +212,7 @@ def test_a_tag_is_at_the_first_subword_of_its_word(kind):
     tokenizer = KINDS[kind]
     words = ("The", "cat", "sat", "in", "Paris", ",", "naïve", "Jean-Luc")
     tags = ("O", "O", "O", "O", "B-LOC", "O", "O", "B-PER")
-    dataset = TaggingDataset([Tagged(words, tags), Tagged(("it",), ("O",))], tokenizer, context=64)
+    dataset = TaggingDataset([TaggedSentence(words, tags), TaggedSentence(("it",), ("O",))], tokenizer, context=64)
     batch = dataset.collate(np.arange(2))
     tag_ids = batch.tags[0][batch.tags[0] != IGNORE_INDEX]
     assert [dataset.tags[i] for i in tag_ids] == list(tags)
@@ -225,7 +225,7 @@ def test_a_tag_is_at_the_first_subword_of_its_word(kind):
 
 
 def test_long_sentences_are_truncated():
-    dataset = TaggingDataset([Tagged(("cat",) * 50, ("O",) * 50)], WORDPIECE, context=10)
+    dataset = TaggingDataset([TaggedSentence(("cat",) * 50, ("O",) * 50)], WORDPIECE, context=10)
     batch = dataset.collate(np.array([0]))
     assert batch.ids.shape == batch.tags.shape == (1, 10)
     assert (batch.tags != IGNORE_INDEX).sum() <= 8

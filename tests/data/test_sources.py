@@ -7,7 +7,7 @@ import pytest
 
 from headway.data import CORPORA, TASKS, load_documents, locate, open_source
 from headway.data.readers import check_tags
-from headway.data.records import Answer, Labelled, Pair, Question, Tagged
+from headway.data.records import Answer, LabelledText, Pair, Question, TaggedSentence
 from headway.data.text_files import DOCUMENT_BYTES, SPLIT_ABOVE_BYTES
 from headway.errors import ConfigError, DataError
 
@@ -91,7 +91,7 @@ def test_all_table_formats_give_the_same_records(tmp_path):
     for name in ("a.jsonl", "a.tsv", "a.csv", "a.parquet"):
         source = open_source(str(tmp_path / name), label="label")
         assert source.kind == "labelled"
-        assert list(source.records()) == [Labelled(t, n) for t, n in rows], name
+        assert list(source.records()) == [LabelledText(t, n) for t, n in rows], name
         assert list(open_source(str(tmp_path / name)).documents()) == [t for t, _ in rows]
 
 
@@ -110,7 +110,9 @@ def test_a_csv_cell_may_contain_a_newline(tmp_path):
 
 def test_spreadsheet_csv_with_a_byte_order_mark_and_semicolons(tmp_path):
     (tmp_path / "a.csv").write_bytes("\ufefftext;stars\r\nsehr gut, wirklich;5\r\n".encode())
-    assert list(open_source(str(tmp_path / "a.csv"), label="stars").records()) == [Labelled("sehr gut, wirklich", "5")]
+    assert list(open_source(str(tmp_path / "a.csv"), label="stars").records()) == [
+        LabelledText("sehr gut, wirklich", "5")
+    ]
     (tmp_path / "a.txt").write_bytes("\ufeffone".encode())
     assert load_documents(str(tmp_path / "a.txt")) == ["one"]
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfcaf\xe9")
@@ -127,7 +129,7 @@ def test_semicolons_in_text_do_not_separate_columns(tmp_path):
     ]
     (tmp_path / "b.csv").write_text('\n"text, long";label\nx;1\n')
     assert list(open_source(str(tmp_path / "b.csv"), text="text, long", label="label").records()) == [
-        Labelled("x", "1")
+        LabelledText("x", "1")
     ]
 
 
@@ -179,8 +181,8 @@ def test_conll_files_give_tagged_sentences(tmp_path):
     source = open_source(str(tmp_path / "a.conll"))
     assert source.kind == "tagged"
     assert list(source.records()) == [
-        Tagged(("EU", "rejects"), ("B-ORG", "O")),
-        Tagged(("Peter", "Blackburn"), ("B-PER", "I-PER")),
+        TaggedSentence(("EU", "rejects"), ("B-ORG", "O")),
+        TaggedSentence(("Peter", "Blackburn"), ("B-PER", "I-PER")),
     ]
     (tmp_path / "a.bio.tsv").write_text("EU\tB-ORG\n\nPeter\tB-PER\n")
     assert [r.words for r in open_source(str(tmp_path / "a.bio.tsv")).records()] == [("EU",), ("Peter",)]

@@ -10,13 +10,13 @@ import headway
 from headway import tokenizers
 from headway.errors import ConfigError, DataError, InputError
 from headway.evaluation.perplexity import evaluate
-from tests.models.variants import TINY, loud
+from tests.models.variants import TINY, amplified
 
 TEXT = "the cat sat on the mat, and the dog was not amused. " * 4
 
 
 def model_for(tokenizer, **config):
-    model = loud(headway.create("gpt", **{**TINY, "n_layers": 1, "vocab_size": tokenizer.vocab_size, **config}))
+    model = amplified(headway.create("gpt", **{**TINY, "n_layers": 1, "vocab_size": tokenizer.vocab_size, **config}))
     model.tokenizer = tokenizer
     return model
 

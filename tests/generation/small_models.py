@@ -5,7 +5,7 @@ import torch
 import headway
 from headway import tokenizers
 from headway.models import Model
-from tests.models.variants import TINY, loud
+from tests.models.variants import TINY, amplified
 
 TEXTS = ["the cat sat on the mat", "a dog", "cats and dogs and mats"]
 CHARS = tokenizers.train("char", TEXTS)
@@ -16,7 +16,7 @@ def char_gpt(**config) -> Model:
     tokenizer = tokenizers.train("char", TEXTS)
     special_ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     shape = {**TINY, "n_layers": 2, "context": 64, "vocab_size": tokenizer.vocab_size}
-    model = loud(headway.create("gpt", **{**shape, **special_ids, **config}))
+    model = amplified(headway.create("gpt", **{**shape, **special_ids, **config}))
     model.tokenizer = tokenizer
     return model
 

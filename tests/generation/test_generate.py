@@ -8,7 +8,7 @@ from headway import tokenizers
 from headway.errors import ConfigError, InputError
 from headway.generation.generate import encode_prompts, search
 from headway.generation.sampling_params import DEFAULT_TEMPERATURE, eos_token_ids, make_pipeline, tokens_containing
-from headway.sampling import FLAT, SAMPLERS, Pipeline
+from headway.sampling import FLAT_NAMES, SAMPLERS, Pipeline
 from tests.generation.small_models import TEXTS, char_gpt, char_model, ids_of, text_of
 
 # ── seeds, prompts and errors ─────────────────────────────────────────────────────────────────────────────────────
@@ -46,8 +46,8 @@ def test_prompts_may_be_token_ids():
 
 def test_the_last_token_says_how_the_row_ended():
     tokens = list(headway.generate(char_gpt(eos_id=None), "the", max_new_tokens=3, seed=1))
-    assert [t.finish for t in tokens][:-1] == [None] * (len(tokens) - 1)
-    assert tokens[-1].finish in ("length", "stop")
+    assert [t.finish_reason for t in tokens][:-1] == [None] * (len(tokens) - 1)
+    assert tokens[-1].finish_reason in ("length", "stop")
 
 
 def test_an_empty_prompt_needs_a_bos_token():
@@ -149,7 +149,7 @@ TRANSLATORS = {
 @pytest.mark.parametrize("preset", ["default", "temperature_first"])
 @pytest.mark.parametrize("family", LANGUAGE_MODELS)
 def test_all_samplers_together_work_for_every_language_model(family, preset):
-    samplers = {FLAT[name][0] for name in ALL_SETTINGS}
+    samplers = {FLAT_NAMES[name][0] for name in ALL_SETTINGS}
     assert samplers | {"mirostat_v1", "mirostat_v2"} == set(SAMPLERS)
     model = char_model(family, **LANGUAGE_MODELS[family])
     for mirostat in MIROSTATS:
@@ -168,7 +168,7 @@ def test_each_sampler_alone_works_for_every_language_model(family):
             settings = {"dynamic_temperature_low": 0.8, "dynamic_temperature_high": 1.2}
         tokens = list(headway.generate(model, "the c", seed=1, max_new_tokens=6, **settings))
         assert 1 <= len(tokens) <= 6
-        assert tokens[-1].finish in ("stop", "length")
+        assert tokens[-1].finish_reason in ("stop", "length")
 
 
 @pytest.mark.parametrize("family", TRANSLATORS)
@@ -265,11 +265,11 @@ def test_an_explanation_follows_a_token_through_the_samplers():
     tokens = list(headway.generate(model, ["the", "a"], seed=1, max_new_tokens=6, explain=True, **settings))
     assert ids_of(tokens, row=1) == plain
     for token in tokens:
-        assert [step.sampler for step in token.steps] == ["model", "repetition_penalty", "top_k", "temperature"]
-        assert [step.n_alive for step in token.steps[2:]] == [5, 5]
-        assert token.steps[2].n_removed == model.tokenizer.vocab_size - 5
-        assert all(step.p > 0 for step in token.steps)
-        assert sum(p for _, p in token.steps[-1].best) == pytest.approx(1)
+        assert [step.sampler for step in token.sampler_trace] == ["model", "repetition_penalty", "top_k", "temperature"]
+        assert [step.n_alive for step in token.sampler_trace[2:]] == [5, 5]
+        assert token.sampler_trace[2].n_removed == model.tokenizer.vocab_size - 5
+        assert all(step.p > 0 for step in token.sampler_trace)
+        assert sum(p for _, p in token.sampler_trace[-1].best) == pytest.approx(1)
 
 
 def test_explanations_follow_their_rows_when_the_batch_is_compacted():
@@ -278,7 +278,7 @@ def test_explanations_follow_their_rows_when_the_batch_is_compacted():
     options = {"xtc_probability": 0.5, "xtc_threshold": 0.02, "mirostat_v2_tau": 3.0, "seed": 2, "max_new_tokens": 25}
     tokens = list(headway.generate(model, ["the", "a", "dog", "mat"], stop=["a", "e"], explain=True, **options))
     assert len({len(ids_of(tokens, row)) for row in range(4)}) > 1
-    assert all(token.steps[-1].p > 0 for token in tokens)
+    assert all(token.sampler_trace[-1].p > 0 for token in tokens)
 
 
 # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from headway.evaluation import metrics
 from headway.generation.noisy_channel import ChannelWeights, NoisyChannelReranker, pair_log_probs, text_log_probs
 from headway.generation.translate import translate, tune_reranker
 from headway.tokenizers import train as train_tokenizer
-from tests.models.variants import loud
+from tests.models.variants import amplified
 
 LETTERS = train_tokenizer("char", ["abcdefghijklmnopqrstuvwxyz "])
 WORDS = train_tokenizer("word", ["the cat sat on the mat a dog"])
@@ -26,7 +26,7 @@ def build(family, tokenizer=LETTERS, **config):
     if family == "ngram":
         model.fit(torch.tensor([t for text in TEXTS for t in [ids["bos_id"], *tokenizer.encode(text), ids["eos_id"]]]))
     else:
-        loud(model)
+        amplified(model)
     model.tokenizer = tokenizer
     return model.eval()
 

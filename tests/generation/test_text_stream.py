@@ -33,7 +33,7 @@ def test_the_text_ends_before_the_first_stop_string(text, stop_strings):
     for id in ids:
         if finish is None:
             update = stream.push(id)
-            shown, finish = shown + update.text, update.finish
+            shown, finish = shown + update.text, update.finish_reason
     ends = [(text.index(stop) + len(stop), text.index(stop)) for stop in stop_strings if stop in text]
     assert shown == (text[: min(ends)[1]] if ends else text)
     assert finish == ("stop" if ends else "length" if ids else None)
@@ -59,7 +59,7 @@ def test_nothing_of_a_stop_string_is_shown():
         shown += token.text
         assert "t" not in shown[5:], shown
     assert shown == " two "
-    assert (token.finish, token.stop) == ("stop", "three")
+    assert (token.finish_reason, token.stop) == ("stop", "three")
     tokens = headway.generate(model, "one", temperature=0, stop=["three"], include_stop=True, max_new_tokens=30)
     assert text_of(tokens) == " two three"
 
@@ -68,10 +68,10 @@ def test_text_that_was_held_back_is_shown_when_the_row_ends_otherwise():
     model = model_that_writes("one two three four")
     tokens = list(headway.generate(model, "one", temperature=0, stop=["two thrice"], max_new_tokens=9))
     assert text_of(tokens) == " two thre"
-    assert tokens[-1].finish == "length"
+    assert tokens[-1].finish_reason == "length"
     tokens = list(headway.generate(model, "one", temperature=0, stop=["fourth"], max_new_tokens=50))
     assert text_of(tokens) == " two three four"
-    assert (tokens[-1].finish, tokens[-1].stop) == ("stop", None)
+    assert (tokens[-1].finish_reason, tokens[-1].stop) == ("stop", None)
 
 
 def test_stop_strings_wait_for_min_new_tokens():
@@ -99,16 +99,16 @@ def test_a_stop_token_ends_a_text_like_eos():
     w = model.tokenizer.encode("w")[0]
     tokens = list(headway.generate(model, "one", temperature=0, stop_token_ids=[w], max_new_tokens=30))
     assert text_of(tokens) == " t"
-    assert tokens[-1].finish == "stop"
+    assert tokens[-1].finish_reason == "stop"
 
 
 def test_eos_ends_a_text_and_has_no_text_itself():
     model = char_gpt_that_ends()
     tokens = list(headway.generate(model, "the", max_new_tokens=30))
-    assert [(t.id, t.text, t.finish) for t in tokens] == [(model.config.eos_id, "", "stop")]
+    assert [(t.id, t.text, t.finish_reason) for t in tokens] == [(model.config.eos_id, "", "stop")]
 
 
 def test_min_new_tokens_bans_eos():
     tokens = list(headway.generate(char_gpt_that_ends(), "the", max_new_tokens=30, min_new_tokens=4, seed=0))
     assert len(tokens) == 5
-    assert tokens[-1].finish == "stop"
+    assert tokens[-1].finish_reason == "stop"

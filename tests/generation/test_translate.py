@@ -15,7 +15,7 @@ from headway.generation.translate import translate, translations
 from headway.nn.masks import padding
 from headway.nn.padding import pad_ids
 from headway.tokenizers import train as train_tokenizer
-from tests.models.variants import POSITIONS, loud, name
+from tests.models.variants import POSITIONS, amplified, name
 from tests.reference.search import beam
 
 LETTERS = train_tokenizer("char", ["abcdefghijklmnopqrstuvwxyz "])
@@ -26,7 +26,7 @@ def translator(**config):
     """A model with random weights and a character tokenizer."""
     shape = {"vocab_size": LETTERS.vocab_size, "d_model": 24, "n_heads": 4, "n_layers": 2, "d_ff": 40, "context": 32}
     special_ids = {"bos_id": LETTERS.bos_id, "eos_id": LETTERS.eos_id}
-    model = loud(headway.create("transformer", **{**shape, **special_ids, "dropout": 0.1, **config}))
+    model = amplified(headway.create("transformer", **{**shape, **special_ids, "dropout": 0.1, **config}))
     model.tokenizer = LETTERS
     return model
 
@@ -174,7 +174,7 @@ def test_words_align_with_the_source_words_they_attend_to():
     model = translator()
     words = align(model, "the cat sat", "abc de")
     assert [word.word for word in words] == ["abc", "de"]
-    assert all(word.source == ["the", "cat", "sat"][word.place] and 0 < word.weight <= 1 for word in words)
+    assert all(word.source == ["the", "cat", "sat"][word.source_index] and 0 < word.weight <= 1 for word in words)
     assert align(model, "", "abc") == []
     with torch.no_grad():  # in the penultimate layer all attention weights become equal
         block = model.decoder.blocks[0].cross_attention

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import headway
 from headway.errors import ConfigError, InputError
 from headway.models import BiLSTM, Classifier, Tagger
-from tests.models.variants import loud
+from tests.models.variants import amplified
 from tests.training.recipes import for_objective
 
 SIZE = {"vocab_size": 31, "d_model": 10, "d_hidden": 7, "dropout": 0.0}
@@ -16,7 +16,7 @@ VARIANTS = [{"n_layers": n, "cell": cell} for n in (1, 2, 3) for cell in ("lstm"
 
 
 def headway_and_torch_models(n_layers, cell):
-    model = loud(headway.create("bilstm", **SIZE, n_layers=n_layers, cell=cell))
+    model = amplified(headway.create("bilstm", **SIZE, n_layers=n_layers, cell=cell))
     kind = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN}[cell]
     torch_model = kind(10, 7, num_layers=n_layers, bidirectional=True, batch_first=True)
     for i, layer in enumerate(model.layers.layers):
@@ -45,7 +45,7 @@ def test_outputs_and_gradients_equal_torch(variant):
 
 @pytest.mark.parametrize("variant", [*VARIANTS, {"n_layers": 2, "cell": "peephole"}], ids=str)
 def test_batch_equals_rows_one_by_one_for_any_padding(variant):
-    model = loud(headway.create("bilstm", **SIZE, **variant))
+    model = amplified(headway.create("bilstm", **SIZE, **variant))
     ids, lengths = torch.randint(0, 31, (4, 9)), [9, 1, 5, 3]
     mask = torch.arange(9) < torch.tensor(lengths)[:, None]
     hidden = model(ids, mask)
@@ -57,7 +57,7 @@ def test_batch_equals_rows_one_by_one_for_any_padding(variant):
 
 
 def test_every_token_depends_on_its_left_and_right_context():
-    model = loud(headway.create("bilstm", **SIZE))
+    model = amplified(headway.create("bilstm", **SIZE))
     ids = torch.zeros(1, 8, dtype=torch.long)
     for t in range(8):
         changed = ids.clone()

@@ -12,7 +12,7 @@ from headway.config import GPTConfig
 from headway.errors import ConfigError, HeadwayError, InputError
 from headway.models import MaskedLM
 from headway.nn import use_attention
-from tests.models.variants import POSITIONS, gpt, loud
+from tests.models.variants import POSITIONS, amplified, gpt
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -104,7 +104,7 @@ def test_create_is_deterministic_and_allocates_nothing_on_meta():
 
 
 def test_padding_does_not_change_encoder_outputs():
-    model = loud(headway.create("bert-mini", n_layers=2, context=20))
+    model = amplified(headway.create("bert-mini", n_layers=2, context=20))
     ids, lengths = torch.randint(1024, (3, 12)), [12, 5, 1]
     mask = torch.arange(12) < torch.tensor(lengths)[:, None]
     hidden = model(ids.masked_fill(~mask, -5), mask)

@@ -265,7 +265,7 @@ def test_columns_that_do_not_fit_the_config_are_refused(tmp_path):
     for new_line, message in (
         ('"order": 2', "unexpected tensor 'backoff3'"),
         ('"order": 4', "missing tensor 'backoff4'"),
-        ('"vocab_size": 4', "do not fit"),
+        ('"vocab_size": 4', "contradicts config.json at order 1"),
     ):
         key = new_line.split(":")[0]
         (saved / "config.json").write_text(

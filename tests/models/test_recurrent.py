@@ -27,7 +27,7 @@ def test_nplm_is_its_equation():
         if direct:
             y = y + model.U[:, 5:] @ x
         assert_close(model(ids)[0, -1], y, rtol=1e-5, atol=1e-5)
-        first = torch.cat([model.C[7], model.nothing[1], model.nothing[2]])
+        first = torch.cat([model.C[7], model.padding_embedding[1], model.padding_embedding[2]])
         a = torch.tanh(model.hidden_layer.bias + model.hidden_layer.weight @ first)
         y = model.bias + model.U[:, :5] @ a + (model.U[:, 5:] @ first if direct else 0)
         assert_close(model(ids)[0, 0], y, rtol=1e-5, atol=1e-5)
@@ -46,7 +46,7 @@ def test_sizes_are_the_papers():
 @pytest.mark.parametrize("family", ["rnn", "lstm", "nplm"])
 def test_matrix_weights_counts_every_matrix(family):
     model = headway.create(family, vocab_size=50, d_model=8, d_hidden=12)
-    tables = [model.embedding] if family != "nplm" else [model.C, model.nothing]
+    tables = [model.embedding] if family != "nplm" else [model.C, model.padding_embedding]
     matrices = sum(p.numel() for p in model.parameters() if p.dim() == 2) - sum(t.numel() for t in tables)
     assert matrix_weights(model.config) == matrices
 

@@ -11,11 +11,11 @@ from headway.costs.flops import matrix_weights
 from headway.errors import ConfigError, InputError
 from headway.generation.alignment import align
 from headway.nn.additive_attention import AdditiveAttention
-from tests.models.variants import loud
+from tests.models.variants import amplified
 
 
 def small(family: str, **config):
-    return loud(headway.create(family, vocab_size=17, d_model=8, context=20, **config))
+    return amplified(headway.create(family, vocab_size=17, d_model=8, context=20, **config))
 
 
 def test_additive_attention_is_its_equations():
@@ -36,7 +36,7 @@ def test_bahdanau_decodes_by_the_papers_equations():
     model = small("bahdanau", d_hidden=6, d_out=4)
     ids, source = torch.tensor([[1, 5, 9]]), torch.tensor([[3, 4, 2, 8]])
     h, _, backward_state = model.encoder(model.embedding[source])
-    s = torch.tanh(model.first(backward_state[0]))
+    s = torch.tanh(model.init_state(backward_state[0]))
     for i in range(3):
         y = model.embedding[ids[:, i]]
         c, _ = model.attention(s, h, model.attention.U(h), None)
@@ -72,7 +72,9 @@ def test_matrix_weights_counts_every_matrix(family):
     model = small(family, **({"d_hidden": 6} if family == "bahdanau" else {}))
     skipped = model.embedding.numel()
     if family == "bahdanau":
-        skipped += model.first.weight.numel() + model.attention.v.weight.numel()  # used once per sentence; a vector
+        skipped += (
+            model.init_state.weight.numel() + model.attention.v.weight.numel()
+        )  # used once per sentence; a vector
     matrices = sum(p.numel() for p in model.parameters() if p.dim() == 2) - skipped
     assert matrix_weights(model.config) == matrices
 
@@ -122,5 +124,5 @@ def test_training_and_translation(family, tmp_path):
         assert_close(attention_map.weights.sum(-1), torch.ones(1, 3))
         assert align(model, "red cat", "cat red")[0].source in ("red", "cat")
     else:
-        with pytest.raises(InputError, match="has no attention to the source"):
+        with pytest.raises(InputError, match="has no attention to align by"):
             align(model, "red", "red")

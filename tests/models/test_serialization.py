@@ -13,7 +13,7 @@ import headway
 from headway import tokenizers
 from headway.errors import CheckpointError, ConfigError
 from headway.models import BERT, Classifier, MaskedLM, SpanReader, Tagger
-from tests.models.variants import GPTS, TRANSFORMERS, gpt, loud, name, transformer
+from tests.models.variants import GPTS, TRANSFORMERS, amplified, gpt, name, transformer
 
 TINY_GPT2 = {"vocab_size": 60, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 4}
 
@@ -108,7 +108,7 @@ def test_the_published_gpt2_file_without_prefix_loads(tmp_path):
 
 
 def test_bert_round_trip_through_transformers_keeps_the_hidden_states(tmp_path):
-    model = loud(headway.create("bert", vocab_size=60, context=32, n_layers=2, d_model=24, n_heads=4))
+    model = amplified(headway.create("bert", vocab_size=60, context=32, n_layers=2, d_model=24, n_heads=4))
     ids, segments = torch.randint(60, (2, 12)), torch.randint(2, (2, 12))
     mask = torch.arange(12) < torch.tensor([12, 7])[:, None]
     model.save(tmp_path / "headway")
@@ -142,7 +142,7 @@ def test_head_round_trip_through_transformers_keeps_the_logits(head, labels, tmp
     config = transformers.BertConfig(**shape)
     if labels and head != "SpanReader":
         config.id2label, config.label2id = dict(enumerate(labels)), {n: i for i, n in enumerate(labels)}
-    hf_model = loud(HF_HEADS[head](config)).eval()
+    hf_model = amplified(HF_HEADS[head](config)).eval()
     hf_model.save_pretrained(tmp_path / "hf")
     model, ids = headway.load(tmp_path / "hf"), torch.randint(60, (2, 9))
     assert type(model).__name__ == head
@@ -162,7 +162,10 @@ def test_head_round_trip_through_transformers_keeps_the_logits(head, labels, tmp
 @pytest.mark.parametrize("head", [MaskedLM, Classifier, Tagger, SpanReader])
 def test_heads_on_encoders_transformers_lacks_use_headways_layout(head, tmp_path):
     shape = {"vocab_size": 60, "context": 32, "n_layers": 2, "d_model": 24, "n_heads": 4, "labels": ["a", "b", "c"]}
-    model, ids = loud(head(headway.create("bert", **shape, positions="rotary"))), torch.randint(60, (2, 12))
+    model, ids = (
+        amplified(head(headway.create("bert", **shape, positions="rotary"))),
+        torch.randint(60, (2, 12)),
+    )
     model.save(tmp_path / "model")
     loaded = headway.load(tmp_path / "model")
     assert type(loaded) is head
@@ -179,7 +182,7 @@ def test_a_classifier_without_labels_is_refused():
 def test_masked_lm_round_trip_through_transformers_keeps_the_logits(activation, is_tied, tmp_path):
     shape = {"vocab_size": 60, "context": 32, "n_layers": 2, "d_model": 24, "n_heads": 4}
     encoder = headway.create("bert", **shape, feed_forward=activation, tie_embeddings=is_tied)
-    model, ids = loud(MaskedLM(encoder)), torch.randint(60, (2, 12))
+    model, ids = amplified(MaskedLM(encoder)), torch.randint(60, (2, 12))
     model.save(tmp_path / "headway")
     hf_model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "headway").eval()
     assert_close(hf_model(ids).logits, model(ids), rtol=1e-4, atol=1e-4)
@@ -191,7 +194,7 @@ def test_masked_lm_round_trip_through_transformers_keeps_the_logits(activation, 
 
 
 def test_adding_a_head_leaves_the_encoder_unchanged():
-    encoder = loud(headway.create("bert-mini", n_layers=1)).bfloat16()
+    encoder = amplified(headway.create("bert-mini", n_layers=1)).bfloat16()
     encoder.tokenizer = tokenizers.train("char", ["abc"])
     original = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     model = MaskedLM(encoder)
@@ -203,7 +206,7 @@ def test_adding_a_head_leaves_the_encoder_unchanged():
 def test_norms_named_gamma_and_beta_load(tmp_path):
     from safetensors.torch import load_file, save_file
 
-    model, ids = loud(headway.create("bert-mini", n_layers=1)), torch.randint(1024, (1, 5))
+    model, ids = amplified(headway.create("bert-mini", n_layers=1)), torch.randint(1024, (1, 5))
     model.save(tmp_path / "bert")
     file = tmp_path / "bert" / "model.safetensors"
     old_names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}

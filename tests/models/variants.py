@@ -45,7 +45,7 @@ def name(config: dict) -> str:
     return "-".join(f"{k}={v}" for k, v in config.items())
 
 
-def loud(model: Model) -> Model:
+def amplified(model: Model) -> Model:
     """Set weights large enough that every part matters: at N(0, 0.02) a missing bias or position could go unnoticed."""
     torch.manual_seed(1)
     for parameter in model.parameters():
@@ -57,11 +57,11 @@ def loud(model: Model) -> Model:
 
 
 def gpt(**config) -> Model:
-    return loud(headway.create("gpt", **{**TINY, "n_layers": 2, **config}))
+    return amplified(headway.create("gpt", **{**TINY, "n_layers": 2, **config}))
 
 
 def transformer(**config) -> Model:
-    return loud(headway.create("transformer", **{**TINY, "n_layers": 2, **config}))
+    return amplified(headway.create("transformer", **{**TINY, "n_layers": 2, **config}))
 
 
 class WithSource:
@@ -102,16 +102,16 @@ def cases() -> list:
     """Every variant of every generative model, as (name, function that builds it); names start with the family."""
     variants = [(f"gpt {name(c)}", lambda c=c: Plain(gpt(**c))) for c in GPTS]
     variants += [(f"transformer {name(c)}", lambda c=c: _with_source(transformer(**c))) for c in TRANSFORMERS]
-    variants += [(f"rnn {name(c)}", lambda c=c: Plain(loud(headway.create("rnn", **SMALL, **c)))) for c in RNNS]
+    variants += [(f"rnn {name(c)}", lambda c=c: Plain(amplified(headway.create("rnn", **SMALL, **c)))) for c in RNNS]
     variants += [(f"seq2seq {name(c)}", lambda c=c: _with_source(_small("seq2seq", **c))) for c in SEQ2SEQS]
     variants += [(f"bahdanau {name(c)}", lambda c=c: _with_source(_small("bahdanau", **c))) for c in BAHDANAUS]
-    variants += [(f"nplm {name(c)}", lambda c=c: Plain(loud(headway.create("nplm", **SMALL, **c)))) for c in NPLMS]
+    variants += [(f"nplm {name(c)}", lambda c=c: Plain(amplified(headway.create("nplm", **SMALL, **c)))) for c in NPLMS]
     variants += [(f"ngram order={n}", lambda n=n: Plain(_fitted_ngram(n))) for n in (1, 2, 3, 4)]
     return variants
 
 
 def _small(family: str, **config) -> Model:
-    return loud(headway.create(family, vocab_size=41, d_model=12, context=24, **config))
+    return amplified(headway.create(family, vocab_size=41, d_model=12, context=24, **config))
 
 
 def _with_source(model: Model) -> WithSource:

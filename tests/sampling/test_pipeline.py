@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headway.errors import ConfigError, InputError
-from headway.sampling import FLAT, PRESETS, SAMPLERS, History, Pipeline, draw
+from headway.sampling import FLAT_NAMES, ORDER_PRESETS, SAMPLERS, History, Pipeline, draw
 from headway.sampling.rng import TOKEN, uniform
 from tests.sampling import cases
 
@@ -208,8 +208,8 @@ def test_presets_are_the_published_orders():
     constraints = ["logit_bias", "no_repeat_ngram", "min_new_tokens"]
     penalties = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry"]
     reshaping, mirostat = ["quadratic", "dynamic_temperature", "temperature"], ["mirostat_v1", "mirostat_v2"]
-    assert PRESETS["default"] == [*constraints, *penalties, *filters, "xtc", *reshaping, *mirostat]
-    assert PRESETS["temperature_first"] == [*constraints, *penalties, *reshaping, *filters, "xtc", *mirostat]
+    assert ORDER_PRESETS["default"] == [*constraints, *penalties, *filters, "xtc", *reshaping, *mirostat]
+    assert ORDER_PRESETS["temperature_first"] == [*constraints, *penalties, *reshaping, *filters, "xtc", *mirostat]
 
 
 COMPILED = {
@@ -230,7 +230,7 @@ COMPILED = {
 
 
 def test_every_sampler_but_dry_is_compiled_below():
-    assert {FLAT[name][0] for settings in COMPILED.values() for name in settings} == set(SAMPLERS) - {"dry"}
+    assert {FLAT_NAMES[name][0] for settings in COMPILED.values() for name in settings} == set(SAMPLERS) - {"dry"}
 
 
 @pytest.mark.parametrize("group", COMPILED)

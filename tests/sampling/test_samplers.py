@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headway.errors import ConfigError, InputError
-from headway.sampling import PRESETS, SAMPLERS, History, Pipeline
+from headway.sampling import ORDER_PRESETS, SAMPLERS, History, Pipeline
 from headway.sampling.penalties import repeats
 from tests.reference import sampling as reference
 from tests.sampling import cases
@@ -18,7 +18,7 @@ WORKED_ROW = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0, -3.0]])
 
 
 def test_every_sampler_is_in_both_presets_and_has_a_reference():
-    assert sorted(PRESETS["default"]) == sorted(PRESETS["temperature_first"]) == sorted(NAMES)
+    assert sorted(ORDER_PRESETS["default"]) == sorted(ORDER_PRESETS["temperature_first"]) == sorted(NAMES)
     assert set(reference.SAMPLERS) == set(NAMES)
 
 

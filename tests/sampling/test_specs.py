@@ -13,7 +13,7 @@ from headway.cli import app
 from headway.cli.sampler_options import flag_help, list_samplers, samplers_markdown
 from headway.errors import ConfigError
 from headway.generation.sampling_params import DEFAULT_TEMPERATURE
-from headway.sampling import FLAT, PRESETS, SAMPLER_SPECS, SAMPLERS
+from headway.sampling import FLAT_NAMES, ORDER_PRESETS, SAMPLER_SPECS, SAMPLERS
 from headway.sampling.specs import GROUPS, SHARED_PARAMETERS, flat_name
 
 DOCS = Path(__file__).parents[2] / "docs" / "decoding.md"
@@ -27,7 +27,7 @@ def flags():
 
 
 def test_every_entry_has_a_function_and_a_group():
-    assert list(SAMPLERS) == list(SAMPLER_SPECS) == PRESETS["default"]
+    assert list(SAMPLERS) == list(SAMPLER_SPECS) == ORDER_PRESETS["default"]
     assert {spec.group for spec in SAMPLER_SPECS.values()} == set(GROUPS)
     for name, sampler in SAMPLERS.items():
         accepted = inspect.signature(sampler.function).parameters
@@ -41,12 +41,12 @@ def test_the_table_and_the_flags_import_no_torch(module):
 
 
 def test_flat_names_are_unique_and_lead_to_their_parameter():
-    assert FLAT["top_k"] == ("top_k", "k")
-    assert FLAT["dry_multiplier"] == ("dry", "multiplier")
-    assert FLAT["repetition_window"] == ("repetition_penalty", "window")
-    assert FLAT["mirostat_v2_tau"] == ("mirostat_v2", "tau")
-    assert len(FLAT) == sum(len(spec.parameters) for spec in SAMPLER_SPECS.values())
-    assert all(flat_name(sampler, parameter) == flat for flat, (sampler, parameter) in FLAT.items())
+    assert FLAT_NAMES["top_k"] == ("top_k", "k")
+    assert FLAT_NAMES["dry_multiplier"] == ("dry", "multiplier")
+    assert FLAT_NAMES["repetition_window"] == ("repetition_penalty", "window")
+    assert FLAT_NAMES["mirostat_v2_tau"] == ("mirostat_v2", "tau")
+    assert len(FLAT_NAMES) == sum(len(spec.parameters) for spec in SAMPLER_SPECS.values())
+    assert all(flat_name(sampler, parameter) == flat for flat, (sampler, parameter) in FLAT_NAMES.items())
 
 
 def test_every_default_off_and_usual_value_is_in_range():
@@ -59,19 +59,19 @@ def test_every_default_off_and_usual_value_is_in_range():
 
 
 def test_flags_are_exactly_the_table():
-    expected = {flat for flat, (sampler, name) in FLAT.items() if SAMPLER_SPECS[sampler].parameters[name].flag}
+    expected = {flat for flat, (sampler, name) in FLAT_NAMES.items() if SAMPLER_SPECS[sampler].parameters[name].flag}
     assert set(flags()) == expected | set(SHARED_PARAMETERS)
-    assert set(FLAT) - expected == {
+    assert set(FLAT_NAMES) - expected == {
         "min_new_tokens_eos_ids",
         "xtc_protected",
-        *(flat for flat in FLAT if flat.endswith("_min_keep")),
+        *(flat for flat in FLAT_NAMES if flat.endswith("_min_keep")),
     }
 
 
 def test_every_flag_is_its_flat_name_and_its_help_has_one_form():
     form = re.compile(r"(?P<help>[A-Z].+) \(.+\)\.( Off: \S+\.)?( Default: \S+\.)?( Usual: .+\.)?")
     for flat, option in flags().items():
-        sampler, name = FLAT.get(flat, ("", flat))
+        sampler, name = FLAT_NAMES.get(flat, ("", flat))
         parameter = SAMPLER_SPECS[sampler].parameters[name] if sampler else SHARED_PARAMETERS[name]
         assert option.opts[0] == "--" + flat.replace("_", "-")
         assert option.help.endswith(flag_help(parameter))
@@ -88,7 +88,7 @@ def test_list_samplers_prints_every_flat_name(capsys):
     list_samplers(json=False)
     out = capsys.readouterr().out
     listed = set(re.findall(r"^ +(\w+): ", out, re.MULTILINE))
-    assert listed == {flat for flat in FLAT if not flat.endswith("_min_keep")} | set(SHARED_PARAMETERS)
+    assert listed == {flat for flat in FLAT_NAMES if not flat.endswith("_min_keep")} | set(SHARED_PARAMETERS)
     assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in SAMPLERS)
 
 

@@ -15,7 +15,7 @@ import torch
 import headway
 from headway.config import load_recipe
 from headway.errors import CheckpointError, DataError, HeadwayError
-from headway.files import seal, verify
+from headway.files import verify_checksums, write_checksums
 from headway.runs import Run
 from headway.training import build, finish, resume_check
 from headway.training.checkpoint import TrainState
@@ -149,7 +149,7 @@ def test_training_falls_back_to_the_previous_checkpoint(stopped, run):
 def test_any_bit_of_a_checkpoint_matters(stopped, tmp_path):
     folder = tmp_path / "step-4"
     shutil.copytree(stopped / "stopped" / "checkpoints" / "step-4", folder)
-    verify(folder)
+    verify_checksums(folder)
     rng = random.Random(5)
     files = sorted(folder.iterdir())
     for _ in range(200):
@@ -157,9 +157,9 @@ def test_any_bit_of_a_checkpoint_matters(stopped, tmp_path):
         original = file.read_bytes()
         damage(file, rng.choice(["truncated", "flipped"]), rng)
         with pytest.raises(CheckpointError, match=file.name):
-            verify(folder)
+            verify_checksums(folder)
         file.write_bytes(original)
-    verify(folder)
+    verify_checksums(folder)
 
 
 def test_a_damaged_model_is_not_loaded(run):
@@ -245,7 +245,7 @@ def test_a_run_that_diverges_late_keeps_its_last_checkpoint(run):
     worse = load_recipe(run, ["train.lr=1e30", "train.grad_clip=0.0", "train.keep_checkpoints=1"])
     with pytest.raises(HeadwayError, match=r"diverged.*the last checkpoint is .*step-4"):
         headway.train(worse, out=run, resume=True)
-    verify(Run(run).checkpoint_dir(4))
+    verify_checksums(Run(run).checkpoint_dir(4))
 
 
 def test_a_full_disk_costs_no_checkpoint(stopped, tmp_path, monkeypatch):
@@ -296,7 +296,7 @@ def test_the_command_stops_on_sigterm_and_says_how_to_resume(tmp_path):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"headway train {run} --resume" in stderr
-    verify(Run(run).checkpoint_dir(Run(run).checkpoint_steps()[-1]))
+    verify_checksums(Run(run).checkpoint_dir(Run(run).checkpoint_steps()[-1]))
 
 
 def test_a_step_that_will_not_fit_in_memory_is_refused(tmp_path, monkeypatch):
@@ -426,8 +426,8 @@ def test_the_log_starts_with_the_run_metadata(stopped):
 def test_checksums_cover_subfolders(tmp_path):
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "one").write_bytes(b"1234")
-    seal(tmp_path)
+    write_checksums(tmp_path)
     (tmp_path / "shards" / "one").write_bytes(b"1235")
     with pytest.raises(CheckpointError, match="shards/one"):
-        verify(tmp_path)
+        verify_checksums(tmp_path)
     assert os.listdir(tmp_path / "shards") == ["one"]

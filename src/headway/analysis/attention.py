@@ -143,7 +143,7 @@ def _check_indices(name: str, indices: Sequence[int] | None, n: int) -> list[int
         return list(range(n))
     for i in indices:
         if not 0 <= i < n:
-            raise InputError(f"{name} {i}: there are {n}, counted from 0")
+            raise InputError(f"{name} {i} does not exist: choose 0 to {n - 1}")
     return list(indices)
 
 

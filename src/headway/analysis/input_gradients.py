@@ -55,9 +55,9 @@ class _CaptureEmbeddings(TorchFunctionMode):
 
 
 def gradient_reach(
-    model: Model, ids: Sequence[int], *, distance: int = 32, places: int = 16, name: str = ""
+    model: Model, ids: Sequence[int], *, distance: int = 32, n_positions: int = 16, name: str = ""
 ) -> GradientReach:
-    """The reach up to `distance` tokens back, averaged over so many positions (`places`) spread over the text."""
+    """The reach up to `distance` tokens back, averaged over so many positions (`n_positions`) spread over the text."""
     language_model(model)
     context = model.config.context
     if context is not None and distance > context:
@@ -65,7 +65,7 @@ def gradient_reach(
     if len(ids) <= distance:
         raise InputError(f"{len(ids)} tokens are too few for distance={distance}: pass a longer text")
     total = torch.zeros(distance)
-    positions = torch.linspace(distance, len(ids) - 1, min(places, len(ids) - distance)).long().tolist()
+    positions = torch.linspace(distance, len(ids) - 1, min(n_positions, len(ids) - distance)).long().tolist()
     for position in positions:
         prefix = torch.tensor([list(ids[position - distance : position])], device=model.device)
         # cuDNN's recurrent layers have no backward in eval mode, so use PyTorch's own.
@@ -80,7 +80,7 @@ def gradient_reach(
 
 
 def compare_reach(
-    models: Sequence[str | Path], *, text: str | Path | None = None, distance: int = 32, places: int = 16
+    models: Sequence[str | Path], *, text: str | Path | None = None, distance: int = 32, n_positions: int = 16
 ) -> list[GradientReach]:
     """The reach of several models, each a model directory or a run, on one text file; by default on the validation
     split of the first, which must then be a run."""
@@ -94,7 +94,7 @@ def compare_reach(
     for path in models:
         model: Any = load(path)
         ids = model.tokenizer.encode_stream(documents)
-        reaches.append(gradient_reach(model, ids, distance=distance, places=places, name=str(path)))
+        reaches.append(gradient_reach(model, ids, distance=distance, n_positions=n_positions, name=str(path)))
     return reaches
 
 

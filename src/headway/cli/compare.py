@@ -180,9 +180,9 @@ def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | 
 
 
 def _print_models(json: bool) -> None:
-    from headway.comparison import PAIRS, TEXT
+    from headway.comparison import PAIR_TEMPLATES, TEXT_TEMPLATES
 
-    lineups = {"text": TEXT, "pairs": PAIRS}
+    lineups = {"text": TEXT_TEMPLATES, "pairs": PAIR_TEMPLATES}
     if json:
         print_json({
             kind: {name: {"year": template.year, "title": template.title} for name, template in lineup.items()}

@@ -54,9 +54,9 @@ def _print_result(result: "DemoResult") -> None:
     print(f"\nAfter {result.seconds:.0f} seconds of training, it writes:\n\n{_quote(result.sample_after)}\n")
     print("Bits per byte on held-out text (lower is better; a uniform guess needs 8):\n")
     scores = {
-        "GPT, untrained": result.untrained,
-        "trigram, fitted to the same tokens": result.trigram,
-        f"GPT, {result.n_params:,} parameters, trained": result.gpt,
+        "GPT, untrained": result.untrained_bits_per_byte,
+        "trigram, fitted to the same tokens": result.trigram_bits_per_byte,
+        f"GPT, {result.n_params:,} parameters, trained": result.gpt_bits_per_byte,
     }
     for name, bits in scores.items():
         print(f"    {name:36} {bits:6.3f}  {'█' * round(bits * 5)}")

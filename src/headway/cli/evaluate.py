@@ -326,7 +326,7 @@ def _print_comparison(score: "TranslationScore", name: str, against: str) -> Non
         (name, against) if name != against else ("the first", "the second")
     )  # one model, with a reranker and without
     for result in score.comparison:
-        values = zip((result.first, result.second), result.within, strict=True)
+        values = zip((result.first, result.second), result.ci_half_widths, strict=True)
         scores = " against ".join(f"{value:.2f} ± {within:.2f}" for value, within in values)
         verdict = "may be chance"
         if result.p < SIGNIFICANCE_LEVEL:

@@ -310,7 +310,7 @@ class _Sampling:
         for token in tokens:
             print(token.text, end="", flush=True)
         print()
-        if self.stopping.max_new_tokens is None and token.finish == "length":
+        if self.stopping.max_new_tokens is None and token.finish_reason == "length":
             print("(stopped at the default length; --max-new-tokens sets another)", file=sys.stderr)
 
 

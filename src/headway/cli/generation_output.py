@@ -22,7 +22,7 @@ def print_texts(tokens: "Iterator[Token]", prompts: list[str], stream: bool) -> 
 
     for token in tokens:
         texts[token.row] += token.text
-        if token.finish:
+        if token.finish_reason:
             n_finished += 1
             if stream:
                 show(token.row)
@@ -35,16 +35,16 @@ def print_texts(tokens: "Iterator[Token]", prompts: list[str], stream: bool) -> 
 
 
 def token_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
-    fields: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish": token.finish}
+    fields: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish": token.finish_reason}
     if token.stop is not None:
         fields["stop"] = token.stop
     if token.logprob is not None:
         fields["logprob"] = token.logprob
         fields["top"] = [{"id": id, "token": tokenizer.decode([id]), "logprob": p} for id, p in token.top or []]
-    if token.steps is not None:
+    if token.sampler_trace is not None:
         fields["steps"] = [
             {**step._asdict(), "best": [{"id": id, "token": tokenizer.decode([id]), "p": p} for id, p in step.best]}
-            for step in token.steps
+            for step in token.sampler_trace
         ]
     return fields
 
@@ -67,7 +67,7 @@ def print_texts_json(
     texts = []
     for i, row in enumerate(generated):
         text: dict[str, Any] = {"prompt": prompts[i], "text": "".join(token.text for token in row), "seed": seed + i}
-        text |= {"ids": [token.id for token in row], "finish": row[-1].finish}
+        text |= {"ids": [token.id for token in row], "finish": row[-1].finish_reason}
         if row[-1].stop is not None:
             text["stop"] = row[-1].stop
         if options["logprobs"] is not None or options["explain"]:
@@ -98,10 +98,10 @@ def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", prompts: 
         title = f"{label}token {counts[token.row]}: {tokenizer.decode([token.id])!r}"
         if token.logprob is not None:
             title += f"   ln p {token.logprob:.4f}   most likely: {spelled(token.top or [])}"
-        if token.steps:
-            print(f"{title}   p {token.steps[0].p:.4f} → {token.steps[-1].p:.4f}")
+        if token.sampler_trace:
+            print(f"{title}   p {token.sampler_trace[0].p:.4f} → {token.sampler_trace[-1].p:.4f}")
             print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}")
-            for step in token.steps:
+            for step in token.sampler_trace:
                 removed = "" if step.sampler == "model" else f"{step.n_removed}"
                 print(f"    {step.sampler:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {spelled(step.best)}")
                 if step.removed:

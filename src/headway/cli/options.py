@@ -178,9 +178,9 @@ def read_lines(file: str) -> list[str]:
 
 
 def print_json(value: Any) -> None:
-    from headway.files import finite
+    from headway.files import non_finite_to_null
 
-    print(json.dumps(finite(value), ensure_ascii=False))
+    print(json.dumps(non_finite_to_null(value), ensure_ascii=False))
 
 
 def print_notes(pipe: Any) -> None:

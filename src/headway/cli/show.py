@@ -174,7 +174,7 @@ def sensitivity(
         Path | None, typer.Option("-t", "--text", help="A text file. Default: the validation split of the first run.")
     ] = None,
     distance: Annotated[int, typer.Option(min=1, help="Largest distance, in tokens.")] = 32,
-    places: Annotated[int, typer.Option(min=1, help="Positions of the text to average over.")] = 16,
+    n_positions: Annotated[int, typer.Option(min=1, help="Positions of the text to average over.")] = 16,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -188,7 +188,7 @@ def sensitivity(
     from headway.analysis.input_gradients import compare_reach, plot, render_text
 
     check_picture(out)
-    reaches = compare_reach(models, text=text, distance=distance, places=places)
+    reaches = compare_reach(models, text=text, distance=distance, n_positions=n_positions)
     if out is not None:
         plot(reaches, out)
     if json:

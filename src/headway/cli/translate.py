@@ -226,10 +226,10 @@ def _add_alignments(model: Any, results: list[dict[str, Any]], truncate: bool) -
 
 
 def _write_results(results: list[dict[str, Any]], out: Path, n_best: int, json: bool) -> None:
-    from headway.files import finite, write_text
+    from headway.files import non_finite_to_null, write_text
 
     if json:
-        lines = [json_lines.dumps(finite(result), ensure_ascii=False) for result in results]
+        lines = [json_lines.dumps(non_finite_to_null(result), ensure_ascii=False) for result in results]
     else:
         lines = [_format_result(result, n_best) for result in results]
     write_text(out, "".join(f"{line}\n" for line in lines))

@@ -174,19 +174,18 @@ class SharedSettings:
         train = recipe.train
         if self.kind == "text":
             return train.batch_size * (train.seq_len or self.context)
-        mean_target, mean_longer = self._mean_pair_lengths
-        # tokens_per_batch counts the longer side of each pair.
-        n_pairs = train.batch_size if train.tokens_per_batch is None else train.tokens_per_batch / mean_longer
+        mean_target, mean_pair = self._mean_pair_lengths
+        n_pairs = train.batch_size if train.tokens_per_batch is None else train.tokens_per_batch / mean_pair
         return n_pairs * mean_target
 
     @cached_property
     def _mean_pair_lengths(self) -> tuple[float, float]:
-        """Mean tokens of the target and of the longer side of a pair, EOS included, over the first training pairs."""
+        """Mean tokens of the target and of the whole pair, EOS included, over the first training pairs."""
         pairs = list(islice(iter_pairs(self.recipe, "train"), SAMPLE_PAIRS))
         sources = self.tokenizer.encode_batch([pair.source for pair in pairs])
         targets = self.tokenizer.encode_batch([pair.target for pair in pairs])
-        longer = sum(max(len(source), len(target)) for source, target in zip(sources, targets, strict=True))
-        return sum(map(len, targets)) / len(pairs) + 1, longer / len(pairs) + 1
+        mean_source, mean_target = (sum(map(len, texts)) / len(pairs) + 1 for texts in (sources, targets))
+        return mean_target, mean_source + mean_target
 
 
 def _table(config: Any) -> dict[str, Any]:

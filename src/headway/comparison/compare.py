@@ -45,7 +45,7 @@ from headway.comparison.selection import (
 from headway.config import NGramConfig, Recipe, load_recipe
 from headway.costs import flops_per_token
 from headway.errors import CheckpointError
-from headway.files import finite, free_name, write_text
+from headway.files import free_name, non_finite_to_null, write_text
 from headway.models import load
 from headway.runs import Run
 from headway.tokenizers import Tokenizer
@@ -196,7 +196,7 @@ def _score_all(
     comparison = Comparison(
         data=setup.data,
         kind=setup.kind,
-        part=evaluator.split,
+        split=evaluator.split,
         size=evaluator.size,
         context=setup.context,
         vocab_size=shared.tokenizer.vocab_size,
@@ -207,7 +207,7 @@ def _score_all(
         prompt=evaluator.prompt,
         path=str(out_dir),
     )
-    document = json.dumps(finite(comparison.to_dict()), indent=1, ensure_ascii=False)
+    document = json.dumps(non_finite_to_null(comparison.to_dict()), indent=1, ensure_ascii=False)
     write_text(out_dir / "compare.json", document + "\n")
     return comparison
 

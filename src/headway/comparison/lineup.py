@@ -45,7 +45,7 @@ _SHORT_BPTT = {"seq_len": 48}  # shorter backpropagation through time buys more 
 _MUON = {"optimizer": "muon", "lr": 4e-3}  # after half a minute, 0.3 bits per byte better than AdamW
 
 # Learning rates are the best of a few tried at a million parameters and one minute on two CPU cores.
-TEXT: dict[str, ModelTemplate] = {
+TEXT_TEMPLATES: dict[str, ModelTemplate] = {
     "ngram": ModelTemplate(
         1998,
         "5-gram, modified Kneser-Ney smoothing (Chen & Goodman)",
@@ -84,7 +84,7 @@ TEXT: dict[str, ModelTemplate] = {
     ),
 }
 
-PAIRS: dict[str, ModelTemplate] = {
+PAIR_TEMPLATES: dict[str, ModelTemplate] = {
     "seq2seq": ModelTemplate(
         2014,
         "two-layer LSTM encoder and decoder (Sutskever et al.)",

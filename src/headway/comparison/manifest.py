@@ -1,4 +1,4 @@
-"""The manifest of a comparison, plan.json: what it was started with.
+"""The manifest of a comparison, manifest.json: what it was started with.
 
 `--resume` compares like with like: it refuses a data source, a budget, a setting or a recipe that differs from the
 manifest, because the models already trained were trained with the old one.
@@ -15,8 +15,8 @@ from headway.errors import ConfigError, DataError
 from headway.files import write_text
 from headway.tokenizers import Tokenizer
 
-MANIFEST_FILE = "plan.json"
-OWN_SETTINGS = "of one"  # key of the settings of single models
+MANIFEST_FILE = "manifest.json"
+OWN_SETTINGS = "model_settings"  # key of the settings of single models
 
 
 def check_same_settings(out_dir: Path, manifest: Mapping[str, Any], finished: Collection[str]) -> None:

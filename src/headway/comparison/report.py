@@ -53,7 +53,7 @@ def plot(comparison: Comparison, file: str | Path) -> Path:
     lines = [
         PlotLine(
             _label(result),
-            [(bucket.least + bucket.most) / 2 for bucket in result.by_length],
+            [(bucket.min_tokens + bucket.max_tokens) / 2 for bucket in result.by_length],
             [getattr(bucket, comparison.metric) * (100 if is_exact_match else 1) for bucket in result.by_length],
         )
         for result in comparison.results
@@ -67,7 +67,7 @@ def _label(result: ModelResult) -> str:
 
 
 def _summary(comparison: Comparison) -> str:
-    split = "test" if comparison.part == "test" else "validation"
+    split = "test" if comparison.split == "test" else "validation"
     summary = f"{comparison.data}, {comparison.budget}; scored on the {split} split, {comparison.size}"
     if comparison.kind == "text":
         summary += f", context {comparison.context}, vocabulary {comparison.vocab_size:,}"
@@ -100,7 +100,7 @@ def _length_title(comparison: Comparison) -> str:
 
 def _length_table(comparison: Comparison) -> tuple[_Row, list[_Row]] | None:
     """One row per length bucket, one column per model; None if nothing was scored by length."""
-    buckets = [{(b.least, b.most, b.n): b for b in result.by_length} for result in comparison.results]
+    buckets = [{(b.min_tokens, b.max_tokens, b.n): b for b in result.by_length} for result in comparison.results]
     keys = sorted(set().union(*buckets))
     if not keys:
         return None

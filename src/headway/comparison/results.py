@@ -18,8 +18,8 @@ class CurvePoint:
 class LengthBucket:
     """Scores of pairs whose sources have `least` to `most` tokens."""
 
-    least: int
-    most: int
+    min_tokens: int
+    max_tokens: int
     n: int  # pairs
     exact_match: float
     bleu: float | None = None  # None for tasks with one right answer
@@ -46,7 +46,7 @@ class ModelResult:
 class Comparison:
     data: str
     kind: str  # "text" or "pairs"
-    part: str  # the split that is scored, "valid" or "test"
+    split: str  # the split that is scored, "valid" or "test"
     size: str  # of that split, in words
     context: int
     vocab_size: int

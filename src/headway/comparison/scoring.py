@@ -66,8 +66,8 @@ def evaluation_split(recipe: Recipe) -> Literal["valid", "test"]:
 
 
 def _empty_split_error(recipe: Recipe) -> DataError:
-    data = recipe.data
-    return DataError(f"{data.path} has an empty validation split: raise data.valid_fraction={data.valid_fraction}")
+    split, path = evaluation_split(recipe), recipe.data.path
+    return DataError(f"the {split} split of {path} is empty: raise data.{split}_fraction, or set data.{split}_path")
 
 
 class TextEvaluator:
@@ -130,8 +130,8 @@ class PairsEvaluator:
         return max(map(len, tokenizer.encode_batch(sources)))
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
-        """Scores of the split; and, with long_data, of each length, counted in the tokens of this tokenizer even if
-        the model has another."""
+        """Scores of the split, and of each bucket of source lengths (long_data included), counted in the tokens of this
+        tokenizer even if the model has another."""
         hypotheses = self._translate(model)
         targets = [pair.target for pair in self.pairs]
         lengths = [len(tokenizer.encode(pair.source)) for pair in self.pairs]
@@ -171,8 +171,8 @@ class PairsEvaluator:
 
 
 def length_ranges(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Ranges from 1 up, all of the narrowest round width at which at most MAX_BUCKETS cover all lengths and nine in ten
-    pairs are in a range with at least MIN_BUCKET_PAIRS."""
+    """Buckets of equal, round width, as narrow as possible: at most MAX_BUCKETS, with 90 % of the pairs in buckets of
+    MIN_BUCKET_PAIRS or more."""
     for width in (1, 2, 5, 10, 20, 50, 100, 200, 500):
         sizes = Counter((length - 1) // width for length in lengths)
         is_filled = sum(n for n in sizes.values() if n >= MIN_BUCKET_PAIRS) >= 0.9 * len(lengths)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.comparison.lineup import PAIRS, TEXT, ModelTemplate
+from headway.comparison.lineup import PAIR_TEMPLATES, TEXT_TEMPLATES, ModelTemplate
 from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
 from headway.errors import ConfigError, DataError, suggest
 from headway.runs import Run
@@ -24,7 +24,7 @@ Candidate = ModelTemplate | Recipe | Path
 
 def find_candidates(names: Sequence[str], kind: str) -> dict[str, Candidate]:
     """The candidates by the name of their folder; without names, all templates for data of this kind."""
-    lineup = TEXT if kind == "text" else PAIRS
+    lineup = TEXT_TEMPLATES if kind == "text" else PAIR_TEMPLATES
     names = list(names) or list(lineup)
     candidates: dict[str, Candidate] = {}
     for name in names:
@@ -49,8 +49,8 @@ def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate
         return lineup[name]
     if Run.exists(name) and Run(name).checkpoint_steps():
         return Path(name)
-    if name in TEXT or name in PAIRS:
-        needed, available = ("pairs", "text") if lineup is TEXT else ("text", "pairs")
+    if name in TEXT_TEMPLATES or name in PAIR_TEMPLATES:
+        needed, available = ("pairs", "text") if lineup is TEXT_TEMPLATES else ("text", "pairs")
         raise ConfigError(f"{name} learns from {needed}, but the data is {available}; choose from {', '.join(lineup)}")
     try:
         return load_recipe(name)
@@ -113,7 +113,9 @@ def shared_context(context: int | None, kind: str, candidates: Mapping[str, Cand
         limit = getattr(candidate_recipe(candidate).model, "context", None)
         if limit is not None and limit < shared:
             if context is not None:
-                raise ConfigError(f"{name} has a context of {limit}, less than --context {context}: --context {limit}")
+                raise ConfigError(
+                    f"{name} has a context of {limit}, less than --context {context}: use --context {limit}"
+                )
             shared = limit
     return shared
 

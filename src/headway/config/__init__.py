@@ -1,10 +1,10 @@
-"""Configs: what a model, a tokenizer, a data source and a run are, as frozen values without torch.
+"""Frozen configs for models, tokenizers, data and training; importing them does not import torch.
 
-One route in, each stage overriding the one before it:
+Each source of settings overrides the one before it:
 
     defaults → preset → TOML file → `--set train.steps=100`
 
-A key that does not exist is an error with a suggestion, never ignored.
+An unknown key is an error with a suggestion.
 """
 
 from headway.config.base import Config, build

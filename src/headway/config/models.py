@@ -74,7 +74,7 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
     norm_order: NormOrder = "pre"
     norm_eps: PositiveFloat = 1e-5
     feed_forward: FeedForwardKind = "gelu"
-    bias: Annotated[bool, about("of linear layers and LayerNorm")] = True
+    bias: Annotated[bool, about("biases in linear layers and LayerNorm")] = True
     tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = True
     scale_embeddings: Annotated[bool, about("multiply embeddings by √d_model (Vaswani et al. 2017, §3.4)")] = False
 
@@ -290,7 +290,7 @@ class BiLSTMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", 
 
     vocab_size: PositiveInt = 30_522
     context: Annotated[PositiveInt, about("longest training text; inference has no limit")] = 512
-    n_layers: Annotated[PositiveInt, about("more than 1: a deep bidirectional network")] = 1
+    n_layers: Annotated[PositiveInt, about("number of bidirectional layers")] = 1
     d_model: Annotated[PositiveInt, about("width of the embeddings")] = 100
     d_hidden: Annotated[PositiveInt, about("width of each direction")] = 200
     cell: Cell = "lstm"

@@ -36,7 +36,7 @@ class TokenizerConfig(Config, frozen=True, kw_only=True):
     min_frequency: Annotated[
         NonNegativeInt | None, about("drop rarer words (word) or merges of rarer pairs (bpe, wordpiece)")
     ] = None
-    lowercase: Annotated[bool | None, about("word, wordpiece")] = None
+    lowercase: Annotated[bool | None, about("lower-case the text (word and wordpiece)")] = None
     pre_tokenizer: Annotated[
         Literal["punctuation", "spaces", "whitespace"] | None,
         about("word: split at punctuation and spaces, at spaces, or at whitespace, which is then dropped"),
@@ -72,14 +72,15 @@ class DataConfig(Config, frozen=True, kw_only=True):
     label: Annotated[str | None, about("label column")] = None
     target_path: Annotated[str | None, about("target side of parallel files; path is the source side")] = None
     separator: Annotated[str | None, about("separates the documents of a text file")] = None
-    tag_scheme: Annotated[Literal["bio", "iob1", "any"], about("of token-tag files")] = "bio"
-    errors: Annotated[Literal["strict", "replace"], about("what to do with bytes that are not UTF-8")] = "strict"
-    valid_fraction: Annotated[
-        Fraction, about("validation split; 0: none, for models that are not trained by steps")
-    ] = 0.1
-    test_fraction: Annotated[Fraction, about("test split, never used during training")] = 0.0
+    tag_scheme: Annotated[Literal["bio", "iob1", "any"], about("how token-tag files mark entities")] = "bio"
+    errors: Annotated[
+        Literal["strict", "replace"], about("bytes that are not UTF-8: raise an error, or replace them")
+    ] = "strict"
+    valid_fraction: Annotated[Fraction, about("fraction held out for validation; 0 is for n-grams only")] = 0.1
+    test_fraction: Annotated[Fraction, about("fraction held out for testing, never used during training")] = 0.0
     split: Annotated[
-        Literal["auto", "hash", "tail"], about("documents by hash of their content, or the end of the text")
+        Literal["auto", "hash", "tail"],
+        about('"hash": by document; "tail": the end of the text; "auto": hash from 20 documents on'),
     ] = "auto"
     valid_path: Annotated[str | None, about("validation data in files of its own")] = None
     test_path: Annotated[str | None, about("test data in files of its own")] = None
@@ -141,7 +142,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     momentum: Annotated[Fraction | None, about("None: 0 for sgd, 0.95 for muon")] = None
     grad_clip: Annotated[NonNegativeFloat, about("maximum gradient norm; 0: no clipping")] = 1.0
 
-    schedule: Annotated[ScheduleName, about("of the learning rate, after the warmup")] = "cosine"
+    schedule: Annotated[ScheduleName, about("learning-rate schedule after the warmup")] = "cosine"
     min_lr: Annotated[NonNegativeFloat, about("final learning rate of cosine, linear and wsd")] = 0.0
     warmup_steps: NonNegativeInt = 50
     decay_fraction: Annotated[
@@ -176,7 +177,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         "none"
     )
 
-    save_every: Annotated[NonNegativeInt, about("steps between checkpoints; 0: only at the end")] = 500
+    save_every: Annotated[
+        NonNegativeInt,
+        about("steps between regular checkpoints; the first, best and last are always saved; 0: only those"),
+    ] = 500
     keep_checkpoints: Annotated[NonNegativeInt, about("checkpoints to keep, beside the best; 0: all")] = 2
     log_every: Annotated[PositiveInt, about("steps between lines of log.jsonl")] = 10
     loggers: Annotated[list[Literal["tensorboard", "wandb"]], about("further destinations of the log")] = []
@@ -233,7 +237,7 @@ class EvalConfig(Config, frozen=True, kw_only=True):
 
 
 class ResultConfig(Config, frozen=True, kw_only=True):
-    """What a shipped recipe reaches, beside the published result. For people; the program does not read it."""
+    """The published result and ours, shown by `headway train --list`. Training does not use it."""
 
     metric: str = ""
     target: Annotated[str, about("the published number and its source")] = ""

@@ -2,7 +2,7 @@
 
     weights, gradients, optimizer state     float32, once per parameter each (two Adam moments)
     activations                             what the backward pass needs of each token, per layer
-    logits                                  one chunk of them (nn/cross_entropy.py)
+    logits                                  one chunk of them, the largest on any device (nn/cross_entropy.py)
 
 The estimate counts the tensors that autograd saves. The allocator's fragmentation adds a few percent.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headway.config import StackConfig, TrainConfig, TransformerConfig
 
 MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "muon": 1}  # optimizer state, in tensors per parameter
-MAX_LOGITS = 2**28  # elements of a chunk of logits
+CHUNK_LOGITS = 2**29  # logits materialised at once on a GPU
 
 
 @dataclass(frozen=True)
@@ -66,5 +66,5 @@ def training_memory(
         optimizer_state=moments * param_bytes,
         ema=param_bytes if train.ema else 0,
         activations=n_tokens * (saved_bytes + (8 + bytes_per_element) * c.d_model),
-        logits=min(n_tokens * c.vocab_size, MAX_LOGITS) * bytes_per_element + c.vocab_size * c.d_model * 4,
+        logits=min(n_tokens * c.vocab_size, CHUNK_LOGITS) * bytes_per_element + c.vocab_size * c.d_model * 4,
     )

@@ -13,7 +13,7 @@ _PUBLIC = {
     name: f"headway.data.{module}"
     for module, names in {
         "builtin": "CORPORA",
-        "records": "Answer Labelled Pair Question Record Tagged",
+        "records": "Answer LabelledText Pair Question Record TaggedSentence",
         "sources": "DataSource locate open_source",
         "splits": "SplitFractions Split load_documents read_split split split_records",
         "token_shards": "PreparedCorpus TokenArray cache_folder open_prepared prepare prepare_recipe",
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from headway.data.datasets.mlm import MLMBatch, MLMDataset, mask_tokens
     from headway.data.datasets.seq2seq import Seq2SeqBatch, Seq2SeqDataset
     from headway.data.loader import IGNORE_INDEX, BatchLoader, CausalBatch, RngKey, prefetch
-    from headway.data.records import Answer, Labelled, Pair, Question, Record, Tagged
+    from headway.data.records import Answer, LabelledText, Pair, Question, Record, TaggedSentence
     from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
     from headway.data.sources import DataSource, locate, open_source
     from headway.data.splits import Split, SplitFractions, load_documents, read_split, split, split_records

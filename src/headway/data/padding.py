@@ -13,11 +13,13 @@ from headway.tokenizers import Tokenizer
 
 
 def text_capacity(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int, int]:
-    """How many text tokens fit into a row of `context` beside the special tokens, and how many of those come first."""
+    """How many text tokens fit into `context` next to the special tokens, and how many special tokens precede them."""
     special_ids, _ = tokenizer.build_inputs([], [] if n_texts == 2 else None)
     capacity = context - len(special_ids)
     if capacity < n_texts:
-        raise ConfigError(f"context={context} leaves no room for text beside {len(special_ids)} special tokens")
+        raise ConfigError(
+            f"context={context} has no space for text next to {len(special_ids)} special tokens: raise it"
+        )
     return capacity, tokenizer.build_inputs([-1])[0].index(-1)
 
 

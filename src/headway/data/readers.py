@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from headway.data.records import Answer, Kind, Labelled, Pair, Question, Record, Tagged
+from headway.data.records import Answer, Kind, LabelledText, Pair, Question, Record, TaggedSentence
 from headway.data.text_files import iter_documents, iter_lines, read_errors, read_text
 from headway.errors import ConfigError, DataError, suggest
 
@@ -162,7 +162,7 @@ def read_table(rows: Iterable[TableRow], file: Path, options: ReadOptions) -> It
                     raise DataError(f"{file}, {location}: column {name!r} holds {value!r:.40}, which is not text")
                 value = str(value)
             values.append(value)
-        yield Pair(*values) if options.pairs else Labelled(*values) if options.label else values[0]
+        yield Pair(*values) if options.pairs else LabelledText(*values) if options.label else values[0]
 
 
 def _header(first: TableRow, rows: Iterator[TableRow], options: ReadOptions) -> tuple[list[str], Iterator[TableRow]]:
@@ -272,9 +272,11 @@ def read_conll(file: Path, options: ReadOptions) -> Iterator[Record]:
     tags: list[str] = []
     first_line = 1
 
-    def end_sentence() -> Iterator[Tagged]:
+    def end_sentence() -> Iterator[TaggedSentence]:
         if words and words != ["-DOCSTART-"]:
-            yield Tagged(tuple(words), tuple(check_tags(tags, options.tag_scheme, f"{file}, line ", first_line)))
+            yield TaggedSentence(
+                tuple(words), tuple(check_tags(tags, options.tag_scheme, f"{file}, line ", first_line))
+            )
         words.clear()
         tags.clear()
 

@@ -4,8 +4,8 @@
 |---|---|---|
 | text | `str` | language models |
 | pairs | `Pair` | translation and other text-to-text tasks |
-| labelled | `Labelled` | text classification |
-| tagged | `Tagged` | token classification: a tag for every word |
+| labelled | `LabelledText` | text classification |
+| tagged | `TaggedSentence` | token classification: a tag for every word |
 | questions | `Question` | extractive question answering |
 """
 
@@ -24,13 +24,13 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledText:
     text: str
     label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class TaggedSentence:
     words: tuple[str, ...]
     tags: tuple[str, ...]
 
@@ -49,7 +49,7 @@ class Question:
     answers: tuple[Answer, ...]  # empty: unanswerable from this context
 
 
-Record = str | Pair | Labelled | Tagged | Question
+Record = str | Pair | LabelledText | TaggedSentence | Question
 
 
 def texts_of(record: Record) -> tuple[str, ...]:
@@ -57,9 +57,9 @@ def texts_of(record: Record) -> tuple[str, ...]:
     match record:
         case Pair():
             return record.source, record.target
-        case Labelled():
+        case LabelledText():
             return (record.text,)
-        case Tagged():
+        case TaggedSentence():
             return (" ".join(record.words),)
         case Question():
             return record.question, record.context
@@ -104,9 +104,9 @@ def documents_by_split(records: Iterable[tuple[SplitT, Record]]) -> Iterator[tup
                     yield split, record.context
                 last_context[split] = record.context
                 continue
-            case Tagged():
+            case TaggedSentence():
                 line = " ".join(record.words)
-            case Labelled():
+            case LabelledText():
                 line = f"{record.text}\t{record.label}"
             case Pair():
                 line = f"{record.source}\t{record.target}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.data.records import Labelled, Pair, Question, Record, Tagged, texts_of
+from headway.data.records import LabelledText, Pair, Question, Record, TaggedSentence, texts_of
 from headway.data.sources import DataSource
 from headway.data.splits import SPLIT_NAMES, CorpusScan, SplitFractions, digest_of, make_plan
 from headway.errors import DataError
@@ -133,9 +133,9 @@ def _length_range(power: int) -> str:
 
 def _labels(record: Record) -> list[str]:
     match record:
-        case Labelled():
+        case LabelledText():
             return [record.label]
-        case Tagged():
+        case TaggedSentence():
             return list(record.tags)
         case Question():
             return ["answered" if record.answers else "no answer"]
@@ -147,9 +147,9 @@ def _sample(record: Record) -> Any:
     match record:
         case Pair():
             return {"source": record.source, "target": record.target}
-        case Labelled():
+        case LabelledText():
             return {"text": record.text, "label": record.label}
-        case Tagged():
+        case TaggedSentence():
             return {"words": list(record.words), "tags": list(record.tags)}
         case Question():
             answers = [answer.text for answer in record.answers]

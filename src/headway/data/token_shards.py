@@ -39,7 +39,7 @@ from headway.data.splits import (
     split_fractions,
 )
 from headway.errors import DataError, InputError
-from headway.files import flush, locked, write_text
+from headway.files import file_lock, flush, write_text
 from headway.tokenizers import Tokenizer
 
 FORMAT_VERSION = 3
@@ -222,7 +222,7 @@ def prepare(
         return open_prepared(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_suffix(".lock")):
+        with file_lock(folder.with_suffix(".lock")):
             if not (folder / "meta.json").is_file():  # another process may have written it while we waited
                 shutil.rmtree(folder, ignore_errors=True)  # without meta.json its content cannot be trusted
                 _write_shards(
@@ -351,7 +351,7 @@ def _write_shards(
         shutil.rmtree(partial)
         raise DataError(f"{source.name} changed while it was read: run this again when nothing writes to it")
     if sum(tokens.values()) == 0:
-        raise DataError(f"{source.name} gives no tokens")
+        raise DataError(f"{source.name} has no tokens: is it empty, or does the tokenizer drop all of it?")
     meta = {
         "version": FORMAT_VERSION,
         "source": source.name,

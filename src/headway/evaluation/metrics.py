@@ -34,7 +34,7 @@ class PairedBootstrapResult:
     first: float
     second: float
     p: float
-    within: tuple[float, float]  # half-width of the 95 % confidence interval of each score
+    ci_half_widths: tuple[float, float]  # half-width of the 95 % confidence interval of each score
     signature: str
 
 
@@ -107,7 +107,7 @@ def compare(
             first=pair[0].score,
             second=pair[1].score,
             p=1.0 if pair[0].score == pair[1].score else pair[1].p_value,  # for equal scores sacreBLEU says 1 / samples
-            within=(float(pair[0].ci), float(pair[1].ci)),
+            ci_half_widths=(float(pair[0].ci), float(pair[1].ci)),
             signature=str(signatures[name]),
         )
         for name, pair in results.items()

@@ -124,7 +124,9 @@ def evaluate(
     model = language_model(model)
     if model.tokenizer is None:
         check_texts(documents)
-        raise InputError("this model has no tokenizer, so it cannot score text")
+        raise InputError(
+            "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
+        )
     text = ValidationText(
         documents,
         model.tokenizer,
@@ -140,7 +142,7 @@ def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:
     """The summed negative log-likelihood of a batch in nats, by the fastest way the model offers."""
     batch = CausalBatch(batch.inputs.to(model.device), batch.targets.to(model.device), batch.lengths)
     if isinstance(model, GPT):
-        return token_nll(model.hidden_states(batch.inputs, batch.lengths), model.output, batch.targets), None
+        return token_nll(model.hidden_states(batch.inputs, batch.lengths), model.output_layer, batch.targets), None
     if isinstance(model, NGram) and model.is_normalized:
         return _ngram_nll(model, batch), None
     B, T = batch.inputs.shape

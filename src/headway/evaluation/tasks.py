@@ -16,7 +16,7 @@ class TaskScore:
     n_targets: int
     accuracy: float | None = None  # fraction of targets predicted correctly, for tasks that define it
     bleu: float | None = None  # of generated text, with eval.metric = "bleu"
-    exact: float | None = None  # fraction of generated texts that match exactly, with eval.metric = "exact_match"
+    exact_match: float | None = None  # fraction of generated texts that match exactly, with eval.metric = "exact_match"
 
     @property
     def perplexity(self) -> float:
@@ -25,7 +25,7 @@ class TaskScore:
     @property
     def selection_loss(self) -> float:
         """The loss, or the negated metric of generated text where there is one."""
-        metric = self.bleu if self.bleu is not None else self.exact
+        metric = self.bleu if self.bleu is not None else self.exact_match
         return self.nats_per_target if metric is None else -metric
 
     @property
@@ -33,12 +33,12 @@ class TaskScore:
         parts = [f"{self.nats_per_target:.4f} nats per target"]
         parts += [] if self.accuracy is None else [f"{self.accuracy:.2%} right"]
         parts += [] if self.bleu is None else [f"BLEU {self.bleu:.2f}"]
-        parts += [] if self.exact is None else [f"{self.exact:.2%} exact"]
+        parts += [] if self.exact_match is None else [f"{self.exact_match:.2%} exact"]
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, float]:
         loss = {"nats_per_target": self.nats_per_target, "n_targets": self.n_targets, "perplexity": self.perplexity}
-        metrics = {"accuracy": self.accuracy, "bleu": self.bleu, "exact": self.exact}
+        metrics = {"accuracy": self.accuracy, "bleu": self.bleu, "exact": self.exact_match}
         return loss | {name: value for name, value in metrics.items() if value is not None}
 
 

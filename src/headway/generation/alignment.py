@@ -19,7 +19,7 @@ class WordAlignment(NamedTuple):
 
     word: str
     source: str
-    place: int  # index of the source word, from 0
+    source_index: int  # index of the source word, from 0
     weight: float  # the attention weight on that word
 
 
@@ -37,7 +37,7 @@ def align(
     if not source_words.words or not target_words.words:
         return []
     if not isinstance(model, Transformer | Bahdanau):
-        raise InputError(f"a {type(model).__name__} has no attention to the source, so there is nothing to align by")
+        raise InputError(f"a {type(model).__name__} has no attention to align by: use a transformer or bahdanau model")
     if layer is None:
         layer = max(0, model.config.resolved().n_decoder_layers - 2) if isinstance(model, Transformer) else 0
     (source_ids,) = encode_sources(model, tokenizer, [source], truncate=truncate)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from headway.devices import varying_shapes
+from headway.devices import without_cudnn_attention
 from headway.errors import ConfigError
 from headway.generation.inputs import (
     Prompts,
@@ -97,9 +97,11 @@ def beam_search(
 
     `model` needs `start(batch_size=…)`, `step(ids, state)` and a state with `reorder(rows)`. For an encoder-decoder,
     pass `state=model.start(source=…)`. One beam is greedy search. `pipeline` may hold bias, constraints and penalties;
-    they act on log-probabilities. `early_stopping`: True ends a row at its B-th finished hypothesis; False when the
-    best active beam, scored at its current length, does not beat the worst of them; "never" when it cannot at any
-    length.
+    they act on log-probabilities. A row is done once B hypotheses are finished and, depending on `early_stopping`:
+
+    - True: at once;
+    - False: if no active beam, scored at its current length, beats the worst of them;
+    - "never": if no active beam can beat it at any length.
     """
     config = make_beam_config(num_beams, max_new_tokens, eos_ids, length_penalty, length_norm, early_stopping, n_best)
     prompts = prompt_lists(prompt)
@@ -118,7 +120,7 @@ def run_beam_search(
 ) -> list[list[Hypothesis]]:
     """`beam_search` with options that are checked already."""
     is_ragged = len({len(row) for row in prompts}) > 1
-    with eval_mode(model), varying_shapes(), CPUKernels(model), torch.inference_mode():
+    with eval_mode(model), without_cudnn_attention(), CPUKernels(model), torch.inference_mode():
         if is_ragged and not isinstance(model, LanguageModel):  # such a model takes rows of equal length only
             hypotheses = []
             for i, row in enumerate(prompts):

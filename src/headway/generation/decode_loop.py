@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headway.devices import varying_shapes
+from headway.devices import without_cudnn_attention
 from headway.errors import InputError
 from headway.generation.cuda_graph import DecodeGraph
 from headway.generation.limits import cache_capacity
@@ -79,7 +79,7 @@ class DecodeLoop:
     @torch.inference_mode()
     def step(self) -> list[tuple[int, int, int]]:
         """Sample the next token of every active row: (row, slot, token). `self.logits[slot]` are its logits."""
-        with varying_shapes(), self._kernels:
+        with without_cudnn_attention(), self._kernels:
             return self._step()
 
     def _step(self) -> list[tuple[int, int, int]]:

@@ -22,7 +22,7 @@ from headway.generation.sampling_params import check_token_ids, eos_token_ids, m
 from headway.generation.text_stream import StopAwareText, StopConditions, TextStream, detokenize
 from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, language_model
 from headway.nn.state import State
-from headway.sampling import PRESETS, History, PerRowPipeline, Pipeline, check_stop_strings
+from headway.sampling import ORDER_PRESETS, History, PerRowPipeline, Pipeline, check_stop_strings
 from headway.sampling.parameters import to_python
 from headway.tokenizers import Tokenizer
 
@@ -49,11 +49,11 @@ class Token(NamedTuple):
     row: int  # index of its prompt
     id: int
     text: str
-    finish: str | None = None  # on a row's last token: "stop" (EOS or a stop string) or "length"
+    finish_reason: str | None = None  # on a row's last token: "stop" (EOS or a stop string) or "length"
     logprob: float | None = None  # ln p under the model itself, before any sampler
     top: list[tuple[int, float]] | None = None  # the most likely tokens and their ln p
     stop: str | None = None  # the stop string that ended the row
-    steps: list[SamplerTrace] | None = None  # with `explain`
+    sampler_trace: list[SamplerTrace] | None = None  # with `explain`
 
 
 def generate(
@@ -80,8 +80,8 @@ def generate(
         for token in headway.generate(model, "Once upon a time", top_p=0.9, seed=1):
             print(token.text, end="", flush=True)
 
-    Tokens of different prompts come interleaved: `token.row` is the index of the prompt, and `token.finish` is set on
-    the last token of a row. Wrong arguments raise at the call, before any token is sampled.
+    Tokens of different prompts come interleaved: `token.row` is the index of the prompt, and `token.finish_reason` is
+    set on the last token of a row. Wrong arguments raise at the call, before any token is sampled.
 
     **Prompts.** A text, or a list of texts or of token ids (`encode_prompts`). "" starts from the BOS token.
 
@@ -98,7 +98,7 @@ def generate(
     `include_stop`), or after `max_new_tokens`. By default these are what is left of the training context, at most 256.
 
     **Inspection.** `logprobs=k` adds the ln p of each token and the k most likely ones (`token.logprob`, `token.top`);
-    `explain=True` adds what every sampler did (`token.steps`).
+    `explain=True` adds what every sampler did (`token.sampler_trace`).
 
     `batch_size` is the number of rows generated at a time; it changes speed and memory, not the texts.
     """
@@ -235,9 +235,9 @@ def stream_tokens(
             update = texts[row].push(id)
             logprob, top = _logprobs(loop.logits[slot], id, request.logprobs)
             steps = _explain(loop, slot, id) if request.explain else None
-            if update.finish:
+            if update.finish_reason:
                 loop.finish(row)
-            yield Token(row, id, update.text, update.finish, logprob, top, update.stop, steps)
+            yield Token(row, id, update.text, update.finish_reason, logprob, top, update.stop, steps)
 
 
 def _new_text(request: GenerationRequest, row: RowRequest, min_new_tokens: int) -> StopAwareText:
@@ -331,7 +331,7 @@ def search(
     eos_ids = eos_token_ids(model, stop_token_ids)
     search_options = BEAM_SEARCH_OPTIONS if alpha is None else CONTRASTIVE_OPTIONS
     settings = {name: options.pop(name) for name in list(options) if name not in search_options}
-    sampler_order = [name for name in PRESETS["default"] if name != "temperature"]
+    sampler_order = [name for name in ORDER_PRESETS["default"] if name != "temperature"]
     options |= {
         "max_new_tokens": resolve_max_new_tokens(model, max(map(len, prompt_ids)), max_new_tokens),
         "eos_ids": sorted(eos_ids),

@@ -183,7 +183,7 @@ def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
     lm = language_model(model)
     tokenizer = lm.tokenizer
     if tokenizer is None:
-        raise InputError("the language model has no tokenizer, so it cannot score text")
+        raise InputError("the language model has no tokenizer: set lm.tokenizer = headway.load_tokenizer(PATH)")
     bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
     rows = [[*bos, *ids, *eos] for ids in tokenizer.encode_batch([text.strip() for text in texts])]

@@ -11,7 +11,7 @@ from typing import Any
 from headway.errors import ConfigError
 from headway.generation.inputs import token_id_set
 from headway.models.base import LanguageModel, Seq2SeqLM
-from headway.sampling import FLAT, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
+from headway.sampling import FLAT_NAMES, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.parameters import to_python
 from headway.sampling.specs import flat_name
 from headway.tokenizers import Tokenizer
@@ -107,7 +107,7 @@ def _settings_by_row(settings: dict[str, Any], n_rows: int) -> Iterator[dict[str
     """The settings of each row; a setting may have one value for all rows or one per row."""
     per_row = set()
     for name, value in settings.items():
-        sampler, parameter = FLAT.get(name, ("", ""))
+        sampler, parameter = FLAT_NAMES.get(name, ("", ""))
         if value is not None and sampler and SAMPLERS[sampler].parameters[parameter].is_per_row(value):
             if len(value) != n_rows:
                 raise ConfigError(

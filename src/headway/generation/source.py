@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from headway.devices import varying_shapes
+from headway.devices import without_cudnn_attention
 from headway.errors import InputError
 from headway.models.base import Seq2SeqLM
 from headway.nn.masks import padding
@@ -54,7 +54,7 @@ def start_from_sources(model: Seq2SeqLM, sources: Sequence[Sequence[int]], capac
     """Encode the sources: the state from which their targets are decoded."""
     ids, lengths = pad_ids(sources, model.device)
     mask = None if int(lengths.min()) == ids.shape[1] else padding(lengths, ids.shape[1]).to(model.device)
-    with torch.inference_mode(), varying_shapes():
+    with torch.inference_mode(), without_cudnn_attention():
         return model.start(source=ids, source_mask=mask, capacity=capacity)
 
 

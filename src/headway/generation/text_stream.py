@@ -65,7 +65,7 @@ class TextUpdate(NamedTuple):
     """What one token adds to a text."""
 
     text: str
-    finish: str | None = None  # the text ends here: "stop" (EOS or a stop string) or "length"
+    finish_reason: str | None = None  # the text ends here: "stop" (EOS or a stop string) or "length"
     stop: str | None = None  # the stop string that ended it
 
 
@@ -76,7 +76,7 @@ class StopAwareText:
         self.stream, self.conditions = stream, conditions
         self.n_tokens, self.text = 0, ""
         self._n_shown = 0  # characters
-        self._searched_to = 0  # stop strings that end before this character came too early
+        self._searched_to = 0  # matches that end at or before this offset are ignored (min_new_tokens)
 
     def push(self, id: int) -> TextUpdate:
         """Append a token."""

@@ -22,7 +22,7 @@ from headway.generation.sampling_params import eos_token_ids, make_pipeline
 from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
 from headway.models.base import Model, Seq2SeqLM, eval_mode
 from headway.nn.kernels.cpu_linear import CPUKernels
-from headway.sampling import FLAT, PRESETS, SAMPLERS, PerRowPipeline, Pipeline
+from headway.sampling import FLAT_NAMES, ORDER_PRESETS, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.samplers import BoundSampler
 from headway.tokenizers import Tokenizer
 
@@ -42,7 +42,7 @@ class Translation(NamedTuple):
     terms: ChannelScores | None = None  # what a reranker weighed
 
 
-EMPTY = Translation("", None, None, [], True, [])  # the translation of an empty source
+EMPTY_TRANSLATION = Translation("", None, None, [], True, [])  # the translation of an empty source
 
 
 def translate(model: Model | Seq2SeqLM, texts: str | Sequence[str], **options: Any) -> list[Translation]:
@@ -57,7 +57,7 @@ def translate(model: Model | Seq2SeqLM, texts: str | Sequence[str], **options: A
     - `num_beams`, `length_penalty` (1), `length_norm` ("power" or "gnmt"), `early_stopping` (False): beam search.
       `num_beams=1` is greedy.
     - `temperature=0.7`, `top_p=0.9`, `seed=1`, …: any sampler set by name replaces beam search by sampling.
-    - `n_best`: so many translations per text, best first: the first, and the rest in its `others`.
+    - `n_best`: translations per text. The best one is returned; the others are in its `.others`.
     - `max_new_tokens`: the longest translation, EOS included; by default the model's context.
     - `truncate`: cut off sources that exceed the context, instead of raising.
     - `reranker`: rerank the beams by a reverse model and a language model (`NoisyChannelReranker`).
@@ -128,7 +128,7 @@ def translations(
     else:
         _refuse_sampling_options(seed=seed, sampler_preset=sampler_preset, temperature=settings.get("temperature"))
         config = _beam_config(batch, DEFAULT_BEAMS if num_beams is None else num_beams, beam_options, reranker)
-        order = sampler_order or [name for name in PRESETS["default"] if name != "temperature"]
+        order = sampler_order or [name for name in ORDER_PRESETS["default"] if name != "temperature"]
         pipe = make_pipeline(tokenizer, batch.eos_ids, sampler_order=order, **settings)
         on_pipeline(pipe)
         pipe = search_processors(pipe, "beam search", len(texts))
@@ -144,8 +144,8 @@ def _has_sampling(settings: dict[str, Any]) -> bool:
     """Whether the settings ask for sampling: a temperature, or a filter that is not off."""
     by_sampler: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        if name in FLAT and value is not None:
-            sampler, parameter = FLAT[name]
+        if name in FLAT_NAMES and value is not None:
+            sampler, parameter = FLAT_NAMES[name]
             by_sampler.setdefault(sampler, {})[parameter] = value
         elif name in SAMPLERS and value is not None:  # a table of its parameters
             by_sampler[name] = {}
@@ -262,7 +262,7 @@ def _in_batches(
     batch: _SourceBatch, batch_size: int, translate_rows: Callable[[list[int]], list[list[Translation]]]
 ) -> Iterator[tuple[int, Translation]]:
     lengths = [len(ids) for ids in batch.source_ids]
-    yield from ((row, EMPTY) for row, length in enumerate(lengths) if not length)
+    yield from ((row, EMPTY_TRANSLATION) for row, length in enumerate(lengths) if not length)
     # The longest first, so that a batch that exceeds the memory fails at once.
     order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
     kernels = CPUKernels(batch.model)  # packed once for all batches
@@ -284,7 +284,7 @@ def _from_tokens(tokens: list[Token]) -> Translation:
         score=None,
         log_prob=sum(token.logprob or 0.0 for token in tokens),
         tokens=[token.id for token in tokens],
-        ended=tokens[-1].finish == "stop",
+        ended=tokens[-1].finish_reason == "stop",
         others=[],
     )
 

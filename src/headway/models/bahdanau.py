@@ -67,7 +67,7 @@ class Bahdanau(EncoderDecoder):
         self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
         self.encoder = BidirectionalStack(c.cell, c.d_model, D, c.n_encoder_layers, dropout=c.dropout)
         self.attention = AdditiveAttention(D, width, c.d_attention)
-        self.first = nn.Linear(D, D)  # W_s
+        self.init_state = nn.Linear(D, D)  # W_s
         self.decoder = Recurrent(c.cell, c.d_model + width, D)
         self.maxout = nn.Linear(D + c.d_model + width, 2 * c.d_out)  # U_o, V_o and C_o
         self.dropout = nn.Dropout(c.dropout)
@@ -81,7 +81,7 @@ class Bahdanau(EncoderDecoder):
         orthogonal(self)
 
     @property
-    def output(self) -> tuple[Tensor, Tensor]:
+    def output_layer(self) -> tuple[Tensor, Tensor]:
         """The output matrix (V, d_out) and bias (V,)."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 
@@ -91,7 +91,7 @@ class Bahdanau(EncoderDecoder):
         check_ids(source, self.config.vocab_size, "source")
         h, _, backward_state = self.encoder(self.dropout(F.embedding(source, self.embedding)), lengths)
         h = self.dropout(h)
-        s = torch.tanh(self.first(backward_state[0]))
+        s = torch.tanh(self.init_state(backward_state[0]))
         cell = (torch.zeros_like(s),) if self.decoder.n_state_tensors == 2 else ()
         return Annotations(h, self.attention.U(h), source_mask), (s, *cell)
 

@@ -135,7 +135,7 @@ class AutoregressiveLM(Model):
         self.unembed_fn: LinearFn = F.linear  # exchangeable from outside, as `Linear.linear_fn` is
 
     @property
-    def output(self) -> tuple[Tensor, Tensor | None]:
+    def output_layer(self) -> tuple[Tensor, Tensor | None]:
         """The output matrix (V, D) and the output bias (V,), if there is one."""
         raise NotImplementedError
 
@@ -145,7 +145,7 @@ class AutoregressiveLM(Model):
 
     def unembed(self, hidden: Tensor) -> Tensor:
         """(…, D) → logits (…, V)."""
-        return self.unembed_fn(hidden, *self.output)
+        return self.unembed_fn(hidden, *self.output_layer)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False) -> tuple[Tensor, Any]:

@@ -44,7 +44,7 @@ class GPT(AutoregressiveLM):
                     nn.init.normal_(projection.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
 
     @property
-    def output(self) -> tuple[Tensor, None]:
+    def output_layer(self) -> tuple[Tensor, None]:
         """The output matrix (V, D); there is no bias."""
         return self.embedding.table, None
 

@@ -28,7 +28,7 @@ class NPLM(AutoregressiveLM):
         self.config = c = config
         d_window = (c.order - 1) * c.d_model
         self.C = nn.Parameter(torch.empty(c.vocab_size, c.d_model))
-        self.nothing = nn.Parameter(
+        self.padding_embedding = nn.Parameter(
             torch.empty(c.order - 1, c.d_model)
         )  # embeddings of the positions before the first word
         self.hidden_layer = nn.Linear(d_window, c.d_hidden)  # H and d
@@ -40,7 +40,7 @@ class NPLM(AutoregressiveLM):
 
     def init_weights(self) -> None:
         """Small and uniform; the direct connections start at 0, without effect."""
-        for table in (self.C, self.nothing):
+        for table in (self.C, self.padding_embedding):
             nn.init.uniform_(table, -0.1, 0.1)
         self.hidden_layer.reset_parameters()
         nn.init.zeros_(self.U)
@@ -49,7 +49,7 @@ class NPLM(AutoregressiveLM):
         nn.init.zeros_(self.bias)
 
     @property
-    def output(self) -> tuple[Tensor, Tensor]:
+    def output_layer(self) -> tuple[Tensor, Tensor]:
         """The output matrix (V, d_hidden, plus the window's width with direct connections) and bias (V,)."""
         return self.U, self.bias
 
@@ -58,7 +58,7 @@ class NPLM(AutoregressiveLM):
         n = self.config.order - 1
         is_word = (tokens >= 0).unfold(1, n, 1).flip(-1)  # (B, T, n): the most recent word first
         words = F.embedding(tokens.clamp(min=0), self.C).unfold(1, n, 1).flip(-1).transpose(-1, -2)  # (B, T, n, D)
-        x = torch.where(is_word[..., None], words, self.nothing).flatten(-2)
+        x = torch.where(is_word[..., None], words, self.padding_embedding).flatten(-2)
         a = self.dropout(torch.tanh(self.hidden_layer(x)))
         return torch.cat((a, x), dim=-1) if self.config.direct else a
 

@@ -42,7 +42,7 @@ class Seq2Seq(EncoderDecoder):
         orthogonal(self)
 
     @property
-    def output(self) -> tuple[Tensor, Tensor]:
+    def output_layer(self) -> tuple[Tensor, Tensor]:
         """The output matrix (V, D) and bias (V,)."""
         return self.embedding if self.unembedding is None else self.unembedding, self.bias
 

@@ -25,7 +25,7 @@ from headway.config import FAMILIES, BERTConfig, BiLSTMConfig, StackConfig, buil
 from headway.config.presets import PRESETS
 from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
-from headway.files import CHECKSUMS, new_directory, verify
+from headway.files import CHECKSUMS, new_directory, verify_checksums
 from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
 from headway.models.gpt import GPT
@@ -100,7 +100,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
     folder = find_model(path)
     if (folder / CHECKSUMS).is_file():
         try:
-            verify(folder)
+            verify_checksums(folder)
         except CheckpointError as error:
             raise CheckpointError(f"{error}; if you changed it yourself, remove {folder / CHECKSUMS}") from None
     document = read_json(folder / "config.json")

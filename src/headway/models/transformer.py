@@ -155,7 +155,7 @@ class Transformer(EncoderDecoder):
                 nn.init.normal_(table, std=0.02)
 
     @property
-    def output(self) -> tuple[Tensor, None]:
+    def output_layer(self) -> tuple[Tensor, None]:
         """The output matrix (V, D); there is no bias."""
         return self.embedding.table, None
 

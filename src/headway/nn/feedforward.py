@@ -17,7 +17,7 @@ from headway.nn.linear import Linear
 
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the standard normal CDF (Hendrycks & Gimpel 2016, eq. 1)."""
-    return _CheapGELU.apply(x) if torch.compiler.is_compiling() else F.gelu(x)
+    return _CompiledGELU.apply(x) if torch.compiler.is_compiling() else F.gelu(x)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -29,8 +29,8 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return (x32 * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x32 + 0.044715 * x32**3))).to(x.dtype)
 
 
-class _CheapGELU(torch.autograd.Function):
-    """Exact GELU for compiled code, where the built-in erf takes longer than reading and writing x.
+class _CompiledGELU(torch.autograd.Function):
+    """The erf form of GELU for compiled code, where the built-in erf takes longer than reading and writing x.
 
     1 − erf(z) = (a₁ t + … + a₅ t⁵) e^(−z²), t = 1/(1 + p z), z ≥ 0, to 1.5e-7 (Abramowitz & Stegun 7.1.26).
     """

@@ -18,7 +18,7 @@ _PUBLIC = {
         "history": "History",
         "pipeline": "PerRowPipeline Pipeline SamplerState",
         "samplers": "SAMPLERS Sampler",
-        "specs": "FLAT PRESETS SAMPLER_SPECS SamplerSpec",
+        "specs": "FLAT_NAMES ORDER_PRESETS SAMPLER_SPECS SamplerSpec",
         "stop_strings": "StopMatch check_stop_strings find_stop partial_stop_length safe_length",
     }.items()
     for name in names.split()
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headway.sampling.history import History
     from headway.sampling.pipeline import PerRowPipeline, Pipeline, SamplerState
     from headway.sampling.samplers import SAMPLERS, Sampler
-    from headway.sampling.specs import FLAT, PRESETS, SAMPLER_SPECS, SamplerSpec
+    from headway.sampling.specs import FLAT_NAMES, ORDER_PRESETS, SAMPLER_SPECS, SamplerSpec
     from headway.sampling.stop_strings import StopMatch, check_stop_strings, find_stop, partial_stop_length, safe_length
 
 

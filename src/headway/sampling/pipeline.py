@@ -25,7 +25,7 @@ from headway.sampling.history import History
 from headway.sampling.ranking import ranked
 from headway.sampling.rng import TOKEN, XTC, seeds, uniform
 from headway.sampling.samplers import SAMPLERS, BoundSampler, SamplerContext
-from headway.sampling.specs import FLAT, PRESETS, SAMPLER_SPECS, SHARED_PARAMETERS
+from headway.sampling.specs import FLAT_NAMES, ORDER_PRESETS, SAMPLER_SPECS, SHARED_PARAMETERS
 
 MIN_NARROWING = 8  # top_k narrows rows that have at least this many times k columns
 
@@ -97,7 +97,7 @@ class Pipeline:
         if not pipelines:
             raise ConfigError("no pipelines were given: pass one per row")
         pipelines = [pipe if isinstance(pipe, Pipeline) else Pipeline(pipe) for pipe in pipelines]
-        for order in (None, *PRESETS.values()):
+        for order in (None, *ORDER_PRESETS.values()):
             names = [sampler.name for sampler in pipelines[0].samplers] if order is None else order
             if all(_is_in_order(pipe, names) for pipe in pipelines):
                 return cls._from_samplers(_merged(pipelines, names))
@@ -407,9 +407,11 @@ def _sorted(samplers: list[BoundSampler], preset: str | None, order: Sequence[st
         return sorted(samplers, key=lambda sampler: list(order).index(sampler.name))
     if preset is None:
         return samplers
-    if preset not in PRESETS:
-        raise ConfigError(f"no order preset named {preset!r}.{suggest(preset, PRESETS)} Presets: {', '.join(PRESETS)}")
-    return sorted(samplers, key=lambda sampler: PRESETS[preset].index(sampler.name))
+    if preset not in ORDER_PRESETS:
+        raise ConfigError(
+            f"no order preset named {preset!r}.{suggest(preset, ORDER_PRESETS)} Presets: {', '.join(ORDER_PRESETS)}"
+        )
+    return sorted(samplers, key=lambda sampler: ORDER_PRESETS[preset].index(sampler.name))
 
 
 def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -418,13 +420,13 @@ def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, value in settings.items():
         if name in SAMPLER_SPECS and isinstance(value, Mapping) and set(value) & set(SAMPLER_SPECS[name].parameters):
             stages.setdefault(name, {"stage": name}).update(value)
-        elif name in FLAT:
+        elif name in FLAT_NAMES:
             if value is not None:
-                sampler, parameter = FLAT[name]
+                sampler, parameter = FLAT_NAMES[name]
                 stages.setdefault(sampler, {"stage": sampler})[parameter] = value
         elif name not in SHARED_PARAMETERS:
-            its_settings = [flat for flat, (sampler, _) in FLAT.items() if sampler == name]
-            hint = f" Its settings are {', '.join(its_settings)}." if its_settings else suggest(name, FLAT)
+            its_settings = [flat for flat, (sampler, _) in FLAT_NAMES.items() if sampler == name]
+            hint = f" Its settings are {', '.join(its_settings)}." if its_settings else suggest(name, FLAT_NAMES)
             raise ConfigError(f"no setting named {name!r}.{hint} `headway generate --list-samplers` shows them all")
     for name, shared in SHARED_PARAMETERS.items():
         if settings.get(name) is not None:
@@ -440,8 +442,8 @@ def _unused_settings(settings: Mapping[str, Any]) -> list[str]:
     set_names = [name for name, value in settings.items() if value is not None]
     notes = []
     for name in set_names:
-        if name in FLAT:
-            sampler, parameter = FLAT[name]
+        if name in FLAT_NAMES:
+            sampler, parameter = FLAT_NAMES[name]
             spec = SAMPLER_SPECS[sampler]
             switches = [spec.flat_name(switch) for switch in spec.switches]
             if parameter not in spec.switches and switches and not set(switches) & set(set_names):

@@ -22,7 +22,9 @@ def ranked(key: Tensor, n: int) -> Tensor:
     """key (B, N) → (B, n): the columns of the first n, in order."""
     N = key.shape[1]
     n = min(n, N)
-    block = 1 << max(0, (N // max(n, 1)).bit_length() // 2)  # about √(N/n): as many blocks as columns in n of them
+    block = 1 << max(
+        0, (N // max(n, 1)).bit_length() // 2
+    )  # ≈ √(N/n) balances the two selections: N/block maxima, then n · block columns
     n_blocks = N // block
     if 4 * n >= n_blocks:
         return _first(key, n)

@@ -243,8 +243,8 @@ _SPECS = [
         "xtc",
         "filter",
         "exclude top choices: at random steps, remove all likely tokens except the least likely of them",
-        "with that probability, and if two or more tokens have p_i ≥ threshold: removes these except the last in the "
-        "ranking, unless a protected token would go or fewer than `min_keep` tokens would remain; off if "
+        "with probability `probability`: if two or more tokens have p_i ≥ threshold, removes all of these but the last "
+        "in the ranking, unless that removes a protected token or leaves fewer than `min_keep` tokens; off if "
         "threshold > 0.5",
         {
             "threshold": NumberParam(
@@ -320,7 +320,7 @@ SHARED_PARAMETERS: dict[str, NumberParam] = {
 ALIASES = {("min_new_tokens", "min_new_tokens"): "min_new"}
 
 # Flat name → (sampler, parameter).
-FLAT: dict[str, tuple[str, str]] = {
+FLAT_NAMES: dict[str, tuple[str, str]] = {
     spec.flat_name(parameter): (spec.name, parameter) for spec in _SPECS for parameter in spec.parameters
 }
 
@@ -332,7 +332,7 @@ def _in_order(*groups: str) -> list[str]:
 # Bias comes first, because it edits the model's output; penalties need the original scale; xtc must see only plausible
 # tokens. `default` has temperature last, so that filters judge the model's own probabilities (llama.cpp's order);
 # `temperature_first` is the order of transformers, vLLM and hosted APIs.
-PRESETS: dict[str, list[str]] = {
+ORDER_PRESETS: dict[str, list[str]] = {
     "default": _in_order("constraint", "penalty", "filter", "reshape", "mirostat"),
     "temperature_first": _in_order("constraint", "penalty", "reshape", "filter", "mirostat"),
 }

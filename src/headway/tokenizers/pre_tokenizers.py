@@ -1,6 +1,7 @@
 """Pre-tokenization: the regular expressions that split a text into words before the model sees it.
 
-All of them end alike: a run of whitespace leaves its last character to the word that follows, if there is one.
+Except with "whitespace", the space before a word belongs to the word (" the"); whitespace before that is a token of its
+own.
 """
 
 import re

@@ -11,9 +11,9 @@ import torch
 
 from headway.config import StackConfig, TrainConfig
 from headway.costs import flops_per_token, training_memory
-from headway.devices import product_precision
+from headway.devices import matmul_dtype
 from headway.errors import ConfigError
-from headway.models import Model, Transformer
+from headway.models import GPT, Model, Transformer
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.runs import Run
 from headway.training.checkpoint import TrainerProgress, TrainState
@@ -50,7 +50,7 @@ def build_trainer(
 ) -> Trainer:
     config = task.recipe.train
     check_loggers(config.loggers)
-    is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
+    is_bfloat16 = matmul_dtype(device, config.dtype) == "bfloat16"
     loader = task.loader(dist)
     first_batch = next(iter_step_batches(loader, 0, config.grad_accum_steps))
     rows, seq_len = first_batch.tensors()[0].shape[:2]
@@ -75,10 +75,10 @@ def build_trainer(
     if config.checkpoint_activations:
         checkpoint_blocks(model)
     if config.residual_dtype == "bfloat16":
-        if not is_bfloat16 or not hasattr(model, "dropout"):
-            raise ConfigError(
-                "train.residual_dtype='bfloat16' is for a gpt that computes in bfloat16: set train.dtype=bfloat16 too"
-            )
+        if not isinstance(model, GPT):
+            raise ConfigError("train.residual_dtype='bfloat16' is for the family gpt: leave it at float32")
+        if not is_bfloat16:
+            raise ConfigError("train.residual_dtype='bfloat16' needs matrix products in bfloat16: set train.dtype too")
         use_bfloat16_residual(model)
     is_compiled = bool(config.compile) and (config.compile != "auto" or (device.type == "cuda" and task.is_uniform))
     if is_compiled:

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headway.errors import CheckpointError
-from headway.files import new_directory, seal
+from headway.files import new_directory, write_checksums
 from headway.models.base import Model
 from headway.models.serialization import SHARDS, read_json, read_weights, write_model
 from headway.training.distributed import DistContext
@@ -109,7 +109,8 @@ class TrainState:
                 for name, target in targets.items():
                     if name not in saved:
                         raise CheckpointError(
-                            f"{folder / STATE_FILE} has no tensor {name!r}: was the run started with other settings?"
+                            f"{folder / STATE_FILE} has no tensor {name!r}: resume with the settings of recipe.toml, "
+                            f"or start a new run with --out"
                         )
                     _copy_tensor(target, saved[name])
         self._restore_rng_states(saved)
@@ -173,7 +174,7 @@ def _write_files(
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / STATE_FILE)
     except SafetensorError as error:  # such as a full disk
         raise CheckpointError(f"{folder / STATE_FILE} cannot be written: {error}") from None
-    seal(folder)
+    write_checksums(folder)
 
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
@@ -198,7 +199,9 @@ def _read_shards(folder: Path, tensors: dict[str, Tensor], dist: DistContext) ->
     reader = HuggingFaceStorageReader(str(folder))
     saved = reader.read_metadata().state_dict_metadata
     if missing := [name for name in tensors if name not in saved]:
-        raise CheckpointError(f"{folder} has no tensor {missing[0]!r}: was the run started with other settings?")
+        raise CheckpointError(
+            f"{folder} has no tensor {missing[0]!r}: resume with the settings of recipe.toml, or start a new run"
+        )
     with _without_warnings():
         dcp.load(tensors, storage_reader=reader, no_dist=dist.size == 1)
 

@@ -36,9 +36,9 @@ class DemoResult:
     n_params: int
     sample_before: str
     sample_after: str
-    untrained: float  # bits per byte on the validation split, of the GPT before training,
-    trigram: float  # of a trigram fitted to the same tokens,
-    gpt: float  # and of the GPT after training
+    untrained_bits_per_byte: float  # of the GPT before training, on the validation split
+    trigram_bits_per_byte: float  # of a trigram fitted to the same tokens
+    gpt_bits_per_byte: float
     interrupted: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def run_demo(
         n_params=model.n_params,
         sample_before=samples[0],
         sample_after=samples[1],
-        untrained=bits_per_byte[0],
-        trigram=evaluate(trigram, validation_texts, context=model.config.context).bits_per_byte,
-        gpt=bits_per_byte[1],
+        untrained_bits_per_byte=bits_per_byte[0],
+        trigram_bits_per_byte=evaluate(trigram, validation_texts, context=model.config.context).bits_per_byte,
+        gpt_bits_per_byte=bits_per_byte[1],
         interrupted=result.interrupted,
     )
 

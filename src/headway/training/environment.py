@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from headway import __version__
-from headway.devices import product_precision
+from headway.devices import matmul_dtype
 from headway.models import Model
 from headway.training.distributed import DistContext
 from headway.training.progress import ProgressMeter
@@ -19,7 +19,7 @@ def run_metadata(
 ) -> dict[str, Any]:
     return {
         **environment(device),
-        "dtype": product_precision(device, task.recipe.train.dtype),
+        "dtype": matmul_dtype(device, task.recipe.train.dtype),
         "ranks": dist.size,
         "seed": task.recipe.train.seed,
         "objective": task.objective,

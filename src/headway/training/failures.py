@@ -12,7 +12,7 @@ from headway.runs import Run
 CONNECTION_ERRORS = ("connection closed", "connection reset", "connection refused", "gloo", "nccl", "broken pipe")
 
 
-class Diverged(HeadwayError):  # noqa: N818 (it is an event, and reads as one)
+class DivergenceError(HeadwayError):
     """The loss or the gradient norm is not finite."""
 
 
@@ -44,7 +44,7 @@ def explain_failure(error: Exception, context: FailureContext) -> Exception:
     steps = context.run.checkpoint_steps()
     if not steps:
         return HeadwayError(f"{cause}. Stopped after step {context.step}; there is no checkpoint yet")
-    lower_lr = f" --set train.lr={context.config.lr / 10:.2g}" if isinstance(error, Diverged) else ""
+    lower_lr = f" --set train.lr={context.config.lr / 10:.2g}" if isinstance(error, DivergenceError) else ""
     return HeadwayError(
         f"{cause}. Stopped after step {context.step}; the last checkpoint is {context.run.checkpoint_dir(steps[-1])}; "
         f"to resume: headway train {context.run.path} --resume{lower_lr}"
@@ -53,7 +53,7 @@ def explain_failure(error: Exception, context: FailureContext) -> Exception:
 
 def _describe(error: Exception, context: FailureContext) -> str | None:
     config = context.config
-    if isinstance(error, Diverged):
+    if isinstance(error, DivergenceError):
         return (
             f"{error} (learning rate {context.lr:.2g}): training has diverged; try a smaller train.lr than "
             f"{config.lr} or more train.warmup_steps"

@@ -4,7 +4,7 @@
     lr_i = low · (high / low)^(i / (steps − 1))
 
 The loss is flat at first, then falls, then diverges. The suggestion is the rate at which the smoothed loss falls
-fastest per factor of rate: an order of magnitude below divergence, a good peak for a schedule with a warm-up.
+most steeply against log lr: an order of magnitude below divergence, a good peak for a schedule with a warmup.
 """
 
 import math
@@ -16,11 +16,11 @@ import torch
 from headway.config import Recipe
 from headway.data.loader import prefetch
 from headway.data.token_shards import OnPrepare
-from headway.devices import parse_device, product_precision
+from headway.devices import matmul_dtype, parse_device
 from headway.errors import ConfigError, HeadwayError
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.training.distributed import DistContext
-from headway.training.failures import Diverged
+from headway.training.failures import DivergenceError
 from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.progress import OnMessage
@@ -69,7 +69,7 @@ def find_lr(
     use_cpu_training_kernels(model)
     loss_module = LossModule(model, task.objective, config.label_smoothing, config.rdrop_alpha).train()
     optimizer = Optimizer(model, config, device=device)
-    is_bfloat16 = product_precision(device, config.dtype) == "bfloat16"
+    is_bfloat16 = matmul_dtype(device, config.dtype) == "bfloat16"
     train_step = TrainStep(loss_module, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
     trials: list[LRTrial] = []
     average, best = 0.0, math.inf
@@ -79,7 +79,7 @@ def find_lr(
         optimizer.set_lr(lr)
         try:
             loss = float(train_step(batch, 1 / max(batch.n_targets, 1))[0]) / max(batch.n_targets, 1)
-        except Diverged:
+        except DivergenceError:
             break
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         trial = LRTrial(lr, loss, average / (1 - SMOOTHING ** (i + 1)))  # bias-corrected

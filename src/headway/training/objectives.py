@@ -38,7 +38,7 @@ def causal(
         return _causal_in_chunks(model, batch), None
     documents = () if batch.documents is None else (batch.documents,)
     hidden = model.hidden_states(batch.inputs, batch.lengths, *documents)
-    nats = token_nll(hidden, model.output, batch.targets, smoothing=smoothing)
+    nats = token_nll(hidden, model.output_layer, batch.targets, smoothing=smoothing)
     return nats + activation_penalty(hidden, ar_alpha, tar_beta), None
 
 
@@ -61,7 +61,7 @@ def _causal_in_chunks(model: RNN, batch: CausalBatch) -> Tensor:
         ids, targets = (x[:, start : start + EVAL_CHUNK_TOKENS] for x in (batch.inputs, batch.targets))
         lengths = None if batch.lengths is None else (batch.lengths - start).clamp(0, ids.shape[1])
         hidden, state = model.run(mask_padding(ids, lengths)[0], state)
-        nats = nats + token_nll(hidden, model.output, targets)
+        nats = nats + token_nll(hidden, model.output_layer, targets)
     return nats
 
 
@@ -81,7 +81,7 @@ def causal_with_carried_state(
     for layer, new_layer in zip(state, new_state, strict=True):
         for tensor, new_tensor in zip(layer, new_layer, strict=True):
             tensor.copy_(new_tensor.detach())
-    nats = token_nll(hidden, model.output, batch.targets, smoothing=smoothing)
+    nats = token_nll(hidden, model.output_layer, batch.targets, smoothing=smoothing)
     return nats + activation_penalty(hidden, ar_alpha, tar_beta), None
 
 
@@ -94,7 +94,7 @@ def masked(model: MaskedLM, batch: MLMBatch, smoothing: float = 0.0) -> LossOutp
 def pairs(model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0) -> LossOutput:
     """Predict each target token from the source and the previous target tokens (teacher forcing)."""
     hidden = model.hidden_states(batch.inputs, source=batch.source, source_mask=batch.source_mask)
-    return token_nll(hidden, model.output, batch.targets, smoothing=smoothing), None
+    return token_nll(hidden, model.output_layer, batch.targets, smoothing=smoothing), None
 
 
 def rdrop_pairs(
@@ -104,7 +104,7 @@ def rdrop_pairs(
     α/2 · (KL(p ‖ q) + KL(q ‖ p)) / 2."""
     inputs, source, mask = (torch.cat((x, x)) for x in (batch.inputs, batch.source, batch.source_mask))
     hidden = model.hidden_states(inputs, source=source, source_mask=mask)
-    log_p, log_q = F.linear(hidden, *model.output).float().log_softmax(dim=-1).chunk(2)  # (B, T, V) each
+    log_p, log_q = F.linear(hidden, *model.output_layer).float().log_softmax(dim=-1).chunk(2)  # (B, T, V) each
     is_target = batch.targets != IGNORE_INDEX
     targets = batch.targets.masked_fill(~is_target, 0)
     target_log_prob = (log_p + log_q).gather(-1, targets[..., None]).squeeze(-1) / 2

@@ -1,7 +1,7 @@
 """Optimisers: AdamW, Adam, SGD, and Muon for matrices with AdamW for everything else.
 
 `Optimizer.set_lr` sets the learning rate: on a GPU it is a tensor that captured steps read, and Muon's matrices
-follow the schedule in units of their own. `skip` is a scalar on the device, 1 if the gradient is not finite: the step
+use the same schedule scaled to `muon_lr`. `skip` is a scalar on the device, 1 if the gradient is not finite: the step
 then leaves weights and moments unchanged, without a synchronisation.
 """
 

@@ -38,7 +38,9 @@ def evaluate_split(
     if objective == "causal":
         return evaluate(model, _documents(recipe, split), context=context or recipe.eval.context, batch_size=batch_size)
     if tokenizer is None:
-        raise InputError("this model has no tokenizer, so it cannot be scored on text")
+        raise InputError(
+            "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
+        )
     if objective == "masked":
         validation = mlm_validation_set(_documents(recipe, split), tokenizer, recipe)
     else:

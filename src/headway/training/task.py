@@ -117,7 +117,7 @@ class Task:
         batch_size = self.recipe.eval.batch_size
         hypotheses = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
         if metric == "exact_match":
-            return replace(score, exact=metrics.exact_match(hypotheses, references))
+            return replace(score, exact_match=metrics.exact_match(hypotheses, references))
         return replace(score, bleu=metrics.bleu(hypotheses, references))
 
 
@@ -148,8 +148,8 @@ def resolve_objective(recipe: Recipe) -> str:
     if setting not in ("auto", *allowed):
         families = [config.__struct_config__.tag for config, names in OBJECTIVES_BY_FAMILY.items() if setting in names]
         raise ConfigError(
-            f"train.objective={setting!r} is not for a {family}, which trains for {' or '.join(allowed)}; "
-            f"{setting!r} is for: {', '.join(map(str, families))}"
+            f"train.objective={setting!r} is not for the family {family}: choose {' or '.join(allowed)}, or for "
+            f"{setting!r} one of the families {', '.join(map(str, families))}"
         )
     objective = allowed[0] if setting == "auto" else setting
     if recipe.eval.metric == "bleu":
@@ -160,7 +160,9 @@ def resolve_objective(recipe: Recipe) -> str:
         )
     for name in ("ar_alpha", "tar_beta"):
         if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
-            raise ConfigError(f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}; off: 0")
+            raise ConfigError(
+                f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}: set it to 0"
+            )
     for name, value, off in (
         ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
         ("tokenizer.bpe_dropout", recipe.tokenizer.bpe_dropout, 0),
@@ -168,7 +170,7 @@ def resolve_objective(recipe: Recipe) -> str:
     ):
         if value != off and objective != "pairs":
             raise ConfigError(
-                f"{name}={value} is for an encoder-decoder trained on pairs, not for {objective!r}; off: {off}"
+                f"{name}={value} is for an encoder-decoder trained on pairs, not for {objective!r}: set it to {off}"
             )
     return objective
 

@@ -16,7 +16,7 @@ import torch
 
 from headway.config import Recipe
 from headway.data.token_shards import OnPrepare
-from headway.devices import parse_device, product_precision
+from headway.devices import matmul_dtype, parse_device
 from headway.errors import ConfigError, DataError
 from headway.evaluation.perplexity import batch_nll
 from headway.files import free_name
@@ -97,7 +97,9 @@ def _train(
         torch.manual_seed(recipe.train.seed + RANK_SEED_STRIDE * dist.rank)  # dropout differs between ranks
         if isinstance(model, NGram):
             if has_started:
-                raise ConfigError(f"an n-gram is fitted in one pass: there is nothing to resume in {path}")
+                raise ConfigError(
+                    f"an n-gram is fitted in one pass: nothing to resume in {path}; fit it again with --out NEW"
+                )
             return _fit_ngram(model, task, run, callbacks)
         callbacks.on_message(_describe_model(model, recipe, device, dist))
         trainer = build_trainer(
@@ -201,5 +203,5 @@ def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Resu
 
 def _describe_model(model: Model, recipe: Recipe, device: torch.device, dist: DistContext) -> str:
     ranks = "" if dist.size == 1 else f", {dist.size} ranks ({dist.parallel})"
-    precision = product_precision(device, recipe.train.dtype)
+    precision = matmul_dtype(device, recipe.train.dtype)
     return f"model       {type(model).__name__}, {model.n_params:,} parameters, on {device} in {precision}{ranks}"

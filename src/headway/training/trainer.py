@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from headway.data.loader import prefetch
-from headway.devices import varying_shapes
+from headway.devices import without_cudnn_attention
 from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import EvalResult
 from headway.models.base import eval_mode
@@ -28,7 +28,7 @@ from headway.runs import Run
 from headway.training.checkpoint import TrainState
 from headway.training.distributed import DistContext, reshard
 from headway.training.environment import run_metadata
-from headway.training.failures import Diverged, FailureContext, explain_failure, is_lost_contact
+from headway.training.failures import DivergenceError, FailureContext, explain_failure, is_lost_contact
 from headway.training.finish import Result, complete_result, finish_run, is_complete
 from headway.training.loggers import RunLog
 from headway.training.lr_schedules import learning_rate
@@ -115,7 +115,7 @@ class Trainer:
         self.lr = learning_rate(self.config, progress.step, self.progress_fraction)
         self.state.optimizer.set_lr(self.lr)
         n_targets = int(self.dist.all_reduce_sum(batch.n_targets)[0])
-        with nullcontext() if self.task.is_uniform else varying_shapes():
+        with nullcontext() if self.task.is_uniform else without_cudnn_attention():
             # DDP and FSDP average gradients over ranks; times the number of ranks, that is their sum.
             loss, grad_norm = self.step_fn(batch, self.dist.size / max(n_targets, 1))
         progress.step += 1
@@ -149,7 +149,7 @@ class Trainer:
         loss = self.dist.all_reduce_sum(float(output.loss))[0] / max(output.n_targets, 1)
         grad_norm = float(output.grad_norm)
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise Diverged(f"the loss is {loss}, the gradient norm {grad_norm}")
+            raise DivergenceError(f"the loss is {loss}, the gradient norm {grad_norm}")
         report = self.meter.update(self.state.progress, loss=loss, lr=self.lr, grad_norm=grad_norm)
         if is_log_step:
             speed = {"tokens_per_second": report.tokens_per_second, "mfu": report.mfu, "memory": report.memory}
@@ -174,7 +174,7 @@ class Trainer:
         """The score that `headway eval` would report: in float32, uncompiled, with the EMA weights if there are any."""
         average = self.state.average
         averaged = average.in_place() if average is not None else nullcontext()
-        with eval_mode(self.loss_module), torch.compiler.set_stance("force_eager"), averaged, varying_shapes():
+        with eval_mode(self.loss_module), torch.compiler.set_stance("force_eager"), averaged, without_cudnn_attention():
             assert self.task.validation is not None  # only n-grams do without (task.py)
             score = self.task.validation.score(lambda batch: self.loss_module(batch.to(self.device)), self.dist)
             reshard(self.loss_module)
@@ -210,7 +210,7 @@ class Trainer:
         """Save the last good step, which a single process can do alone; returns the error to raise."""
         step = self.state.progress.step
         is_saved = step == 0 or step in self.run.checkpoint_steps()
-        if self.dist.size == 1 and not is_saved and not isinstance(error, Diverged):
+        if self.dist.size == 1 and not is_saved and not isinstance(error, DivergenceError):
             with suppress(Exception):  # the disk may be full
                 self.save()
         shape = self.micro_batch_shape

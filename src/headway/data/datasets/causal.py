@@ -148,7 +148,8 @@ class MixtureDataset:
         contexts = [getattr(dataset, "context", None) for dataset in self.datasets]
         if len(set(contexts)) > 1:
             raise DataError(
-                f"the rows of a mixture must have one length, not {contexts}: a source is shorter than the context"
+                f"the rows of a mixture must have one length, not {contexts}: lower train.seq_len, "
+                f"or leave out the short source"
             )
         boundaries = np.cumsum([weight / total for weight in weights]) * self.BLOCK_EXAMPLES
         self.counts = np.diff(np.rint(boundaries).astype(np.int64), prepend=0)  # examples of each dataset per block

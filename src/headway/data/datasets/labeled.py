@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
 from headway.data.padding import RaggedArray, text_capacity
-from headway.data.records import Labelled, Question, Tagged
+from headway.data.records import LabelledText, Question, TaggedSentence
 from headway.data.sampler import Indices
 from headway.errors import ConfigError, DataError, suggest
 from headway.tokenizers import Tokenizer
@@ -77,7 +77,7 @@ def label_names(observed: Iterable[str], names: Sequence[str] | None) -> list[st
 
     ordered = sorted(set(observed), key=sort_key) if names is None else list(names)
     if len(set(ordered)) != len(ordered):
-        raise ConfigError(f"a label name occurs twice: {ordered}")
+        raise ConfigError(f"a label name occurs twice, list each once: {ordered}")
     return ordered
 
 
@@ -85,11 +85,11 @@ class ClassificationDataset(PaddedTexts):
     """Texts with one label each. `labels` fixes the order of the labels (default: sorted). Long texts are truncated."""
 
     def __init__(
-        self, records: Iterable[Labelled], tokenizer: Tokenizer, context: int, labels: Sequence[str] | None = None
+        self, records: Iterable[LabelledText], tokenizer: Tokenizer, context: int, labels: Sequence[str] | None = None
     ):
         records = list(records)
         if not records:
-            raise DataError("there are no labelled texts to learn from")
+            raise DataError("there are no labelled texts: check data.path, data.text and data.label")
         capacity, _ = text_capacity(tokenizer, context)
         encoded = tokenizer.encode_batch([record.text for record in records])
         super().__init__((tokenizer.build_inputs(ids[:capacity])[0] for ids in encoded), tokenizer)
@@ -112,11 +112,11 @@ class TaggingDataset(PaddedTexts):
     """Sentences with a tag at the first subword of every word (Devlin et al. 2019, §5.3). Long ones are truncated."""
 
     def __init__(
-        self, records: Iterable[Tagged], tokenizer: Tokenizer, context: int, tags: Sequence[str] | None = None
+        self, records: Iterable[TaggedSentence], tokenizer: Tokenizer, context: int, tags: Sequence[str] | None = None
     ):
         records = list(records)
         if not records:
-            raise DataError("there are no tagged sentences to learn from")
+            raise DataError("there are no tagged sentences: check data.path and data.format")
         capacity, n_leading = text_capacity(tokenizer, context)
         self.tags = label_names((tag for record in records for tag in record.tags), tags)
         rows, targets = [], []

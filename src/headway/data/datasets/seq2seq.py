@@ -72,7 +72,9 @@ class Seq2SeqDataset:
     ):
         bos, eos = tokenizer.bos_id, tokenizer.eos_id
         if bos is None or eos is None:
-            raise ConfigError("a target needs a BOS and an EOS token, and this tokenizer lacks one")
+            raise ConfigError(
+                "a target needs a BOS and an EOS token, and this tokenizer lacks one: train a tokenizer of kind bpe"
+            )
         if context is not None and context < 2:
             raise ConfigError(f"context={context} leaves no room for a token and EOS: use at least 2")
         self.tokenizer, self.context = tokenizer, context

@@ -161,7 +161,9 @@ class NGram(Model):
             is_valid = is_valid and int(start[-1]) == n == len(token) and (k > 1 or n == V)
             is_valid = is_valid and len(backoff) == (n if k < order else 0) and len(count) in (0, n)
             if not is_valid or (n and not 0 <= int(token.min()) <= int(token.max()) < V):
-                raise CheckpointError(f"the columns of the {k}-grams do not fit each other or config.json")
+                raise CheckpointError(
+                    f"model.safetensors contradicts config.json at order {k}: copy the model again, or refit it"
+                )
             n_contexts = n
         for k in range(1, order + 1):
             self._store(k, *(tensors[f"{name}{k}"] for name in self.COLUMNS))

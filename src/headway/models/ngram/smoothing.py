@@ -110,8 +110,8 @@ def _last_ngrams_of_lmplz(counts: Counts) -> list[int]:
     """The index of the n-gram that lmplz visits last, for each order below the longest.
 
     lmplz visits n-grams sorted by their last token, then by the one before it, and so on, where tokens rank by first
-    occurrence. When it tallies how many have a = 1, 2, …, it takes the very last ones by their plain count. In a text
-    of a few thousand words this moves the third decimal place, so we do the same.
+    occurrence. When it tallies how many have a = 1, 2, …, it uses the raw count, not the adjusted one, of the n-grams
+    it visits last. In a text of a few thousand words this moves the third decimal place, so we do the same.
     """
     if len(counts.grams) == 1:
         return []

@@ -11,8 +11,8 @@ A decode step reads every weight once, so it takes as long as reading them. Thre
 - oneDNN reorders the weights on every call. Packed once into its own layout, 8 rows take 310 µs. That needs the memory
   of the weights again, so only decoding does it (`CPULinear` with `pack=True`).
 
-Nothing here is looked up inside a layer: whoever decodes or trains applies the kernels to a finished model, as
-`use_attention` exchanges attention.
+Layers do not know these kernels. The decode loops, evaluation and training install them on a built model, as
+`use_attention` swaps attention.
 """
 
 from collections.abc import Iterator
