@@ -23,6 +23,7 @@ import headway
 from headway.config import GPTConfig, TrainConfig
 from headway.costs import flops_per_token
 from headway.data.loader import CausalBatch
+from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.throughput import device_peak
@@ -105,6 +106,7 @@ def plain_step(shape: dict[str, int], dropout: float, device: torch.device, is_b
 def headway_step(config: GPTConfig, device: torch.device, is_bfloat16: bool, ids: Tensor, options: Any) -> Any:
     torch.manual_seed(0)
     model = headway.create(config, device=device).train()
+    use_cpu_training_kernels(model)
     loss_module = LossModule(model, "causal")
     if options.residual == "bfloat16":
         use_bfloat16_residual(model)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import headway
 from headway.config import (
+    FAMILIES,
     RECIPES,
     BahdanauConfig,
     DataConfig,
@@ -27,6 +28,7 @@ from headway.config import (
     model_config,
     recipe_from_table,
 )
+from headway.config.base import descriptions
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
 
@@ -209,3 +211,8 @@ def test_settings_of_another_optimiser_are_refused():
         load_recipe("demo", ["train.momentum=0.9"])
     with pytest.raises(ConfigError, match=r"train\.loggers='foo' is not one of 'tensorboard', 'wandb'|foo"):
         load_recipe("demo", ['train.loggers=["foo"]'])
+
+
+@pytest.mark.parametrize("kind", [*FAMILIES.values(), TokenizerConfig, DataConfig, TrainConfig, EvalConfig])
+def test_every_setting_has_a_description(kind):
+    assert set(descriptions(kind)) == set(kind.__struct_fields__)

@@ -74,7 +74,7 @@ def test_module_and_script_are_the_same_program():
         ("eval runs/demo/checkpoints/step-3", 2, "is not a run, so it has no held-out text: name a text"),
         ("eval runs/demo --context 0", 2, "0 is not at least 1"),
         ("eval runs/demo --length-penalty 0", 2, "does not apply to runs/demo, which does not translate: leave it out"),
-        ("eval runs/demo my.txt --split test", 2, "test is a split of the run's own data, not of my.txt"),
+        ("eval runs/demo my.txt --split test", 2, "test is a split of the run's own data: leave out --split"),
         ("eval runs/demo --split test", 1, "has no test split: set data.test_fraction when training"),
         ("show curves runs/demo -y los", 1, "Did you mean 'loss'?"),
         ("lr-find demo --steps 2", 2, "steps=2"),

@@ -100,8 +100,12 @@ def test_explain_logprobs_and_stream(capsys):
         ("--logit-bias x", 2, "TOKEN=VALUE"),
         ("--stop ''", 2, "an empty string"),
         ("--prompts nowhere.txt", 2, "cannot be combined with a prompt"),
-        ("--mirostat-v2-tau 3 --top-k 3 --max-new-tokens 2", 0, "warning: mirostat_v2 works against top_k"),
-        ("--temperature 0 --top-p 0.9 --max-new-tokens 2", 0, "note: a temperature below"),
+        (
+            "--mirostat-v2-tau 3 --top-k 3 --max-new-tokens 2",
+            0,
+            "warning: mirostat_v2 sets its own cutoff, and top_k truncates",
+        ),
+        ("--temperature 0 --top-p 0.9 --max-new-tokens 2", 0, "note: greedy decoding ignores top_p"),
     ],
 )
 def test_flags_that_are_wrong_or_without_effect_are_named(flags, code, message, capsys):

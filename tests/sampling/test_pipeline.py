@@ -162,7 +162,7 @@ def test_histories_may_be_lists_or_a_padded_tensor():
     ("settings", "message"),
     [
         ({"temperature": 0.5, "dynamic_temperature_low": 0.5, "dynamic_temperature_high": 1.5}, "scaled twice"),
-        ({"mirostat_v2_tau": 3.0, "top_p": 0.9}, "mirostat_v2 works against top_p"),
+        ({"mirostat_v2_tau": 3.0, "top_p": 0.9}, "mirostat_v2 sets its own cutoff, and top_p truncates"),
         ({"repetition_penalty": 1.3}, "above 1.2"),
         ({"repetition_penalty": 1.1, "dry_multiplier": 0.8}, "one is enough"),
     ],
@@ -180,7 +180,7 @@ def test_settings_without_effect_give_a_note():
 
 def test_xtc_before_a_mass_filter_gives_a_warning_and_usual_settings_none():
     pipe = Pipeline([{"stage": "xtc", "probability": 0.5}, {"stage": "min_p", "p": 0.1}])
-    assert "xtc comes before min_p" in pipe.warnings[0]
+    assert "xtc runs before min_p" in pipe.warnings[0]
     assert not Pipeline(preset="default", top_k=40, top_p=0.9, temperature=0.8, xtc_probability=0.5).warnings
 
 

@@ -52,7 +52,7 @@ def demo(
 def _print_result(result: "DemoResult") -> None:
     print(f"\nBefore training, it wrote:\n\n{_quote(result.sample_before)}")
     print(f"\nAfter {result.seconds:.0f} seconds of training, it writes:\n\n{_quote(result.sample_after)}\n")
-    print("Bits per byte on held-out text (lower is better; a uniform guess needs 8):\n")
+    print("Bits per byte on held-out text (lower is better):\n")
     scores = {
         "GPT, untrained": result.untrained_bits_per_byte,
         "trigram, fitted to the same tokens": result.trigram_bits_per_byte,

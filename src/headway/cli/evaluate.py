@@ -119,7 +119,9 @@ def evaluate(
     check_output_file(translation.sentences, "--sentences")
     reranking.check(translation.num_beams)
     if text is not None and split != "valid":
-        raise typer.BadParameter(f"{split} is a split of the run's own data, not of {text}", param_hint="--split")
+        raise typer.BadParameter(
+            f"{split} is a split of the run's own data: leave out --split, or leave out TEXT", param_hint="--split"
+        )
     if translation.hypotheses is not None:
         flags = {"--split": split == "test", **translation.search_flags, **reranking.by_flag}
         _refuse(flags, "a file of translations")
@@ -140,7 +142,7 @@ def evaluate(
     if isinstance(loaded, Seq2SeqLM):
         if context is not None:
             raise typer.BadParameter(
-                "windows are for language models, and this model translates", param_hint="--context"
+                "it applies to language models, and this model translates: leave it out", param_hint="--context"
             )
         task = _TranslationTask(model, recipe, text, split, translation)
         if reranking.tune == "valid" and text is None and split == "valid":

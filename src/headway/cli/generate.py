@@ -149,7 +149,7 @@ def generate(
 ) -> None:
     """Generate text with a language model.
 
-    Sampling uses a temperature of 0.8 unless you set samplers; --num-beams and --contrastive-alpha search instead.
+    The temperature is 0.8 unless you set it; --num-beams and --contrastive-alpha search instead of sampling.
 
     \b
     Examples:

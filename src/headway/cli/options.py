@@ -102,7 +102,7 @@ class BeamFlags:
         float | None, typer.Option(help="Beam search: any number; above 0 favours long texts. Off: 0. Default: 1.")
     ] = None
     length_norm: Annotated[
-        str | None, typer.Option(help="Beam search: divide scores by power or gnmt. Default: power.")
+        str | None, typer.Option(help="Beam search: power (length^α) or gnmt (((5 + length)/6)^α). Default: power.")
     ] = None
     early_stopping: Annotated[str | None, typer.Option(help="Beam search: true, false or never. Default: false.")] = (
         None

@@ -59,7 +59,7 @@ def curves(
 @app.command()
 def sampling(
     model: Annotated[
-        str | None, typer.Argument(help="A model directory or a run. Without one, --logits are sampled.")
+        str | None, typer.Argument(help="A model directory or a run. Without one, show the effect on --logits.")
     ] = None,
     prompt: Annotated[str, typer.Argument(help="The text before the token.")] = "",
     settings: Annotated[

@@ -55,7 +55,7 @@ class KindFlags:
     pre_tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="word: split at punctuation too, only at spaces, or at whitespace, which is dropped.",
+            help="word: split at spaces and punctuation, at spaces, or at whitespace (dropped). Default: punctuation.",
             show_default=False,
         ),
     ] = None

@@ -94,7 +94,7 @@ def _list_recipes(json: bool) -> None:
         return
     for name, recipe in recipes.items():
         print(f"{name:18} {recipe.description}")
-        for field in ("target", "ours"):
+        for field in ("metric", "target", "ours"):
             if value := getattr(recipe.result, field):
                 print(f"{'':18}   {field:7} {value}")
 
@@ -138,7 +138,7 @@ def _train(recipe: "Recipe", out: Path, resume: bool) -> "Result":
                 on_prepare=display.on_prepare,
             )
     except KeyboardInterrupt:
-        print_status("interrupted before or after training: the run's folder is unchanged")
+        print_status("interrupted; the last checkpoint, if any, is intact")
         raise typer.Exit(130) from None
 
 

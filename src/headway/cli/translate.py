@@ -52,7 +52,8 @@ def translate(
     *,
     files: FileFlags,
     num_beams: Annotated[
-        int | None, typer.Option(help="Beam search: number of beams, at least 1. Default: 5, or sampling.")
+        int | None,
+        typer.Option(help="Beam search: number of beams, at least 1. Default: 5; sampling if a sampler is set."),
     ] = None,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Take the most likely token: the same as --num-beams 1.")
@@ -74,7 +75,7 @@ def translate(
 ) -> None:
     """Translate texts with a sequence-to-sequence model.
 
-    Whatever text pairs a model was trained on: languages, dates, spellings, summaries. Each line gives one line; empty
+    Works for any text pairs: languages, dates, spelling correction, summaries. Writes one line per input line; empty
     lines stay empty. With --json and --out, the file holds one JSON object per line. Samplers (--temperature 0.7,
     --top-p 0.9, …) draw at random instead of searching. --reverse-model and --lm rerank the beams (noisy channel).
 

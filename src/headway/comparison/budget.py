@@ -82,10 +82,10 @@ def shared_recipe(data: str, settings: Sequence[str]) -> Recipe:
 
 
 def data_kind(data: DataConfig) -> str:
-    """What the data holds, "text" or "pairs"; models of anything else are not compared."""
+    """What the data holds: "text" for language models, "pairs" for sequence-to-sequence models."""
     kinds = {source.kind for source, _ in sources_of(data).values()}
     if kinds not in ({"text"}, {"pairs"}):
-        raise ConfigError(f"{data.path} holds {' and '.join(sorted(kinds))}: compare models of text, or of pairs")
+        raise ConfigError(f"{data.path} holds {' and '.join(sorted(kinds))}; a comparison takes plain text or pairs")
     return kinds.pop()
 
 

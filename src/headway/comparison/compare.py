@@ -74,11 +74,12 @@ def compare(
 ) -> Comparison | None:
     """Train and score several models on the same data; returns None if training was interrupted.
 
-    `names` are templates (`TEXT`, `PAIRS`), recipes, TOML files, and runs, which are scored as they are; the default is
-    every template for this kind of data. `settings` are those of recipes, for all models ("train.seed=2"; a setting of
-    `model` for those that have it) or for one ("gpt:model.dropout=0.1"). Models of pairs translate the first `limit`
-    sources of the evaluation split, and as many of `long_data`, a second data source with longer sentences. With
-    `resume`, models that are finished in `out` are not trained again.
+    `names` are templates (`TEXT_TEMPLATES`, `PAIR_TEMPLATES`), recipes, TOML files, and runs, which are scored as they
+    are; the default is every template for this kind of data. `settings` are those of recipes, for all models
+    ("train.seed=2"; a setting of `model` for those that have it) or for one ("gpt:model.dropout=0.1").
+    Sequence-to-sequence models translate the first `limit` sources of the evaluation split, and as many of
+    `long_data`, a second data source with longer sentences. With `resume`, models that are finished in `out` are not
+    trained again.
     """
     setup = _set_up(
         names,

@@ -38,7 +38,7 @@ def render_markdown(comparison: Comparison) -> str:
 
 
 def plot(comparison: Comparison, file: str | Path) -> Path:
-    """Language models: bits per byte against training FLOPs. Models of pairs: the score against source length."""
+    """Language models: bits per byte against training FLOPs. Sequence-to-sequence: the score against source length."""
     if comparison.kind == "text":
         lines = [
             PlotLine(

@@ -1,5 +1,5 @@
-"""How models are scored: language models in bits per byte with the same context for all; models of pairs by the
-translations they generate, also by the length of the source (Bahdanau et al. 2015, Figure 2)."""
+"""How models are scored: language models in bits per byte with the same context for all; sequence-to-sequence models
+by their translations, also by the length of the source (Bahdanau et al. 2015, Figure 2)."""
 
 from collections import Counter
 from collections.abc import Sequence

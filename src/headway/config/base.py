@@ -57,9 +57,22 @@ def build(kind: type[C], table: Mapping[str, Any], where: str = "") -> C:
 
 
 def descriptions(kind: type[Config]) -> dict[str, str]:
-    """Field → what it means."""
-    texts = {name: [meta.description for meta in _metas(hint)] for name, hint in _field_types(kind).items()}
-    return {name: next(filter(None, found)) for name, found in texts.items() if any(found)}
+    """Field → what it means and which values it may have. A subclass inherits the meaning of a field it redefines."""
+    texts = {}
+    for name, hint in _field_types(kind).items():
+        bases = [base for base in kind.__mro__ if issubclass(base, Config) and name in _field_types(base)]
+        metas = (meta for base in bases for meta in _metas(_field_types(base)[name]))
+        meaning = next((meta.description for meta in metas if meta.description), "")
+        choices = _choices(_plain(hint))
+        listed = "" if choices in ([], [True, False]) else _listed([str(choice) for choice in choices])
+        texts[name] = "; ".join(filter(None, [meaning, listed]))
+    return {name: text for name, text in texts.items() if text}
+
+
+def _listed(choices: list[str]) -> str:
+    """["a", "b", "True"] → "a, b or true"."""
+    names = [{"True": "true", "False": "false"}.get(choice, choice) for choice in choices]
+    return " or ".join([", ".join(names[:-1]), names[-1]])
 
 
 # ── ranges ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,10 @@ NormOrder = Literal["pre", "post"]
 FeedForwardKind = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
 Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 
+BosId = Annotated[NonNegativeInt | None, about("token every text starts with; a recipe takes the tokenizer's")]
+EosId = Annotated[NonNegativeInt | None, about("token every text ends with; a recipe takes the tokenizer's")]
+Dropout = Annotated[Fraction, about("probability of dropping an activation while training")]
+
 if TYPE_CHECKING:
     DerivedInt = Any  # None until the config is `resolved()`, an int in the configs that models hold
     DerivedCount = Any  # likewise, from 0
@@ -31,7 +35,7 @@ else:
 class FamilyConfig(Config, frozen=True, kw_only=True):
     """Base of the model configs. A family without a maximum sequence length has `context` None."""
 
-    vocab_size: PositiveInt
+    vocab_size: Annotated[PositiveInt, about("number of tokens; a recipe takes the tokenizer's")]
 
     @property
     def family(self) -> str:
@@ -50,7 +54,9 @@ class FamilyConfig(Config, frozen=True, kw_only=True):
         for name in ("bos_id", "eos_id"):
             value = getattr(self, name, None)
             if value is not None and value >= self.vocab_size:
-                raise ConfigError(f"{name}={value} is outside the vocabulary of {self.vocab_size}")
+                raise ConfigError(
+                    f"{name}={value} is outside the vocabulary of {self.vocab_size}: use 0 to {self.vocab_size - 1}"
+                )
 
 
 class StackConfig(FamilyConfig, frozen=True, kw_only=True):
@@ -59,21 +65,21 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
     context: Annotated[
         PositiveInt, about("maximum sequence length; sinusoidal, rotary and ALiBi positions extrapolate past it")
     ]
-    n_layers: NonNegativeInt
-    n_heads: PositiveInt
+    n_layers: Annotated[NonNegativeInt, about("number of blocks")]
+    n_heads: Annotated[PositiveInt, about("attention heads per layer")]
     n_kv_heads: Annotated[DerivedInt, about("key/value heads (grouped-query attention); None: n_heads")] = None
-    d_model: PositiveInt
-    d_head: Annotated[DerivedInt, about("width of one head; None: d_model / n_heads")] = None
+    d_model: Annotated[PositiveInt, about("width of the residual stream")]
+    d_head: Annotated[DerivedInt, about("width of one head; unset: d_model / n_heads")] = None
     d_ff: Annotated[
-        DerivedInt, about("None: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two")
+        DerivedInt, about("unset: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two")
     ] = None
-    dropout: Fraction = 0.1
-    positions: PositionKind = "learned"
-    rope_theta: PositiveFloat = 10_000.0
-    norm: NormKind = "layer"
-    norm_order: NormOrder = "pre"
-    norm_eps: PositiveFloat = 1e-5
-    feed_forward: FeedForwardKind = "gelu"
+    dropout: Dropout = 0.1
+    positions: Annotated[PositionKind, about("position encoding")] = "learned"
+    rope_theta: Annotated[PositiveFloat, about("base of the rotary frequencies")] = 10_000.0
+    norm: Annotated[NormKind, about("LayerNorm or RMSNorm")] = "layer"
+    norm_order: Annotated[NormOrder, about("normalise before each sub-layer, or after the residual")] = "pre"
+    norm_eps: Annotated[PositiveFloat, about("added to the variance before the square root")] = 1e-5
+    feed_forward: Annotated[FeedForwardKind, about("activation of the feed-forward layer")] = "gelu"
     bias: Annotated[bool, about("biases in linear layers and LayerNorm")] = True
     tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = True
     scale_embeddings: Annotated[bool, about("multiply embeddings by √d_model (Vaswani et al. 2017, §3.4)")] = False
@@ -115,8 +121,8 @@ class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag=
     n_heads: PositiveInt = 12
     d_model: PositiveInt = 768
     feed_forward: FeedForwardKind = "gelu-tanh"
-    bos_id: Annotated[NonNegativeInt | None, about("token every text starts with")] = None
-    eos_id: NonNegativeInt | None = None
+    bos_id: BosId = None
+    eos_id: EosId = None
 
 
 class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="bert"):
@@ -127,7 +133,7 @@ class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag
     n_layers: NonNegativeInt = 12
     n_heads: PositiveInt = 12
     d_model: PositiveInt = 768
-    n_segments: PositiveInt = 2
+    n_segments: Annotated[PositiveInt, about("segment embeddings, for pairs of texts")] = 2
     labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
     norm_order: NormOrder = "post"
     norm_eps: PositiveFloat = 1e-12
@@ -139,8 +145,8 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
     vocab_size: PositiveInt = 37_000  # §5.1, "a shared source-target vocabulary of about 37000 tokens"
     context: PositiveInt = 512
     n_layers: Annotated[NonNegativeInt, about("on each side, unless the next two fields say otherwise")] = 6
-    n_encoder_layers: Annotated[DerivedCount, about("None: n_layers")] = None
-    n_decoder_layers: Annotated[DerivedCount, about("None: n_layers")] = None
+    n_encoder_layers: Annotated[DerivedCount, about("unset: n_layers")] = None
+    n_decoder_layers: Annotated[DerivedCount, about("unset: n_layers")] = None
     n_heads: PositiveInt = 8
     d_model: PositiveInt = 512
     positions: PositionKind = "sinusoidal"
@@ -148,8 +154,8 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
     norm_eps: PositiveFloat = 1e-6  # the paper gives none; tensor2tensor's
     feed_forward: FeedForwardKind = "relu"
     scale_embeddings: bool = True
-    bos_id: NonNegativeInt | None = None
-    eos_id: NonNegativeInt | None = None
+    bos_id: BosId = None
+    eos_id: EosId = None
 
     def resolved(self) -> Self:
         layers = {
@@ -163,7 +169,7 @@ class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", t
     """Smoothed counts of up to `order` tokens."""
 
     vocab_size: PositiveInt = 256
-    order: PositiveInt = 3
+    order: Annotated[PositiveInt, about("n: tokens of the longest n-gram")] = 3
     smoothing: Annotated[
         Smoothing, about('"none": unseen n-grams have probability 0; "given": probabilities come from a file')
     ] = "kneser-ney"
@@ -171,8 +177,8 @@ class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", t
     prune: Annotated[
         list[int], about("per order, drop n-grams with counts up to this, such as [0, 1, 2]; []: keep all")
     ] = []
-    bos_id: NonNegativeInt | None = None
-    eos_id: NonNegativeInt | None = None
+    bos_id: BosId = None
+    eos_id: EosId = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,9 +197,9 @@ class NPLMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", ta
     d_model: Annotated[PositiveInt, about("m, width of a token's embedding")] = 30
     d_hidden: Annotated[PositiveInt, about("h, width of the hidden layer")] = 100
     direct: Annotated[bool, about("also connect the embeddings directly to the output")] = False
-    dropout: Fraction = 0.0
-    bos_id: NonNegativeInt | None = None
-    eos_id: NonNegativeInt | None = None
+    dropout: Dropout = 0.0
+    bos_id: BosId = None
+    eos_id: EosId = None
 
 
 Cell = Literal["tanh", "relu", "lstm", "gru", "peephole"]
@@ -203,19 +209,19 @@ class RNNConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag
     """A recurrent language model. Default: one Elman layer, as in Mikolov et al. 2010."""
 
     vocab_size: PositiveInt = 10_000
-    n_layers: PositiveInt = 1
+    n_layers: Annotated[PositiveInt, about("recurrent layers")] = 1
     d_model: Annotated[PositiveInt, about("width of the embeddings and, when tied, of the last layer")] = 200
-    d_hidden: Annotated[DerivedInt, about("width of the recurrent layers; None: d_model")] = None
+    d_hidden: Annotated[DerivedInt, about("width of the recurrent layers; unset: d_model")] = None
     cell: Annotated[Cell, about('"peephole": an LSTM whose gates also see the cell state')] = "tanh"
     tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = False
     dropout: Annotated[Fraction, about("on the output of the last layer")] = 0.0
-    input_dropout: Annotated[DerivedFraction, about("on the embeddings; None: dropout")] = None
-    hidden_dropout: Annotated[DerivedFraction, about("between recurrent layers; None: dropout")] = None
+    input_dropout: Annotated[DerivedFraction, about("on the embeddings; unset: dropout")] = None
+    hidden_dropout: Annotated[DerivedFraction, about("between recurrent layers; unset: dropout")] = None
     embedding_dropout: Annotated[Fraction, about("drop whole words of the vocabulary (Gal & Ghahramani 2016)")] = 0.0
     weight_drop: Annotated[Fraction, about("DropConnect on hidden-to-hidden weights (Merity et al. 2018)")] = 0.0
     variational_dropout: Annotated[bool, about("one dropout mask for all time steps of a sequence")] = False
-    bos_id: NonNegativeInt | None = None
-    eos_id: NonNegativeInt | None = None
+    bos_id: BosId = None
+    eos_id: EosId = None
 
     def resolved(self) -> Self:
         """A copy with every `None` filled in."""
@@ -242,13 +248,13 @@ class Seq2SeqConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family",
     vocab_size: PositiveInt = 80_000
     context: Annotated[PositiveInt, about("maximum source and target length")] = 128
     n_layers: Annotated[PositiveInt, about("on each side")] = 4
-    d_model: PositiveInt = 1000
+    d_model: Annotated[PositiveInt, about("width of the embeddings and layers")] = 1000
     cell: Cell = "lstm"
     reverse_source: Annotated[bool, about("encode the source backwards (Sutskever et al. 2014, §3.3)")] = True
-    tie_embeddings: bool = False
-    dropout: Fraction = 0.0
-    bos_id: NonNegativeInt | None = None
-    eos_id: NonNegativeInt | None = None
+    tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = False
+    dropout: Dropout = 0.0
+    bos_id: BosId = None
+    eos_id: EosId = None
 
 
 class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bahdanau"):
@@ -259,15 +265,15 @@ class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family"
     n_encoder_layers: Annotated[PositiveInt, about("each bidirectional")] = 1
     d_model: Annotated[PositiveInt, about("width of the embeddings")] = 620
     d_hidden: Annotated[PositiveInt, about("width of each encoder direction and of the decoder")] = 1000
-    d_attention: Annotated[DerivedInt, about("width of the alignment network; None: d_hidden")] = None
+    d_attention: Annotated[DerivedInt, about("width of the alignment network; unset: d_hidden")] = None
     d_out: Annotated[
-        DerivedInt, about("width of the maxout layer before the output; None: 500, or d_model with tied embeddings")
+        DerivedInt, about("width of the maxout layer before the output; unset: 500, or d_model with tied embeddings")
     ] = None
     cell: Cell = "gru"
-    tie_embeddings: bool = False
-    dropout: Fraction = 0.0
-    bos_id: NonNegativeInt | None = None
-    eos_id: NonNegativeInt | None = None
+    tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = False
+    dropout: Dropout = 0.0
+    bos_id: BosId = None
+    eos_id: EosId = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -294,7 +300,7 @@ class BiLSTMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", 
     d_model: Annotated[PositiveInt, about("width of the embeddings")] = 100
     d_hidden: Annotated[PositiveInt, about("width of each direction")] = 200
     cell: Cell = "lstm"
-    dropout: Fraction = 0.5
+    dropout: Dropout = 0.5
     labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
 
 

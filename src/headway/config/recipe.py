@@ -30,9 +30,7 @@ KIND_SETTINGS = ("min_frequency", "lowercase", "pre_tokenizer", "bpe_dropout")  
 
 class TokenizerConfig(Config, frozen=True, kw_only=True):
     kind: Literal["char", "word", "bpe", "wordpiece", "unigram"] = "bpe"
-    vocab_size: Annotated[PositiveInt | None, about("None: 8000, or every word; char: every character of the text")] = (
-        None
-    )
+    vocab_size: Annotated[PositiveInt | None, about("unset: 8000, or every word; char: every character")] = None
     min_frequency: Annotated[
         NonNegativeInt | None, about("drop rarer words (word) or merges of rarer pairs (bpe, wordpiece)")
     ] = None
@@ -65,7 +63,7 @@ class DataConfig(Config, frozen=True, kw_only=True):
         str, about('built-in corpus by name, file, folder, glob, parallel files "train.{en,de}", or hub:OWNER/NAME')
     ] = "pydocs"
     mix: Annotated[dict[str, float], about("several sources and their sampling weights, instead of path")] = {}
-    root: Annotated[str | None, about("base of relative paths; None: $HEADWAY_DATA, then the working directory")] = None
+    root: Annotated[str | None, about("base of relative paths; unset: $HEADWAY_DATA, or the working directory")] = None
     format: DataFormat = "auto"
     text: Annotated[str | None, about("text column, by name or by number from 1")] = None
     pairs: Annotated[str | None, about('source and target columns: "source,target"')] = None
@@ -119,7 +117,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
     steps: Annotated[PositiveInt, about("optimizer steps")] = 1000
     batch_size: Annotated[PositiveInt, about("sequences per step, over all ranks and micro-batches")] = 16
-    seq_len: Annotated[PositiveInt | None, about("tokens per training sequence; None: the model's context, or 64")] = (
+    seq_len: Annotated[PositiveInt | None, about("tokens per training sequence; unset: the model's context, or 64")] = (
         None
     )
     carry_state: Annotated[
@@ -133,18 +131,18 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     max_seconds: Annotated[PositiveFloat | None, about("stop, and finish the lr schedule, after this long")] = None
 
     optimizer: OptimizerName = "adamw"
-    lr: NonNegativeFloat = 1e-3
-    muon_lr: Annotated[NonNegativeFloat | None, about("muon: learning rate of the matrices; None: 0.02")] = None
-    weight_decay: NonNegativeFloat = 0.1
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.95
-    eps: NonNegativeFloat = 1e-8
-    momentum: Annotated[Fraction | None, about("None: 0 for sgd, 0.95 for muon")] = None
+    lr: Annotated[NonNegativeFloat, about("peak learning rate")] = 1e-3
+    muon_lr: Annotated[NonNegativeFloat | None, about("muon: learning rate of the matrices; unset: 0.02")] = None
+    weight_decay: Annotated[NonNegativeFloat, about("of matrices; biases and norm gains do not decay")] = 0.1
+    beta1: Annotated[Fraction, about("adam, adamw: decay of the first moment")] = 0.9
+    beta2: Annotated[Fraction, about("adam, adamw: decay of the second moment")] = 0.95
+    eps: Annotated[NonNegativeFloat, about("adam, adamw: added to the denominator")] = 1e-8
+    momentum: Annotated[Fraction | None, about("unset: 0 for sgd, 0.95 for muon")] = None
     grad_clip: Annotated[NonNegativeFloat, about("maximum gradient norm; 0: no clipping")] = 1.0
 
     schedule: Annotated[ScheduleName, about("learning-rate schedule after the warmup")] = "cosine"
     min_lr: Annotated[NonNegativeFloat, about("final learning rate of cosine, linear and wsd")] = 0.0
-    warmup_steps: NonNegativeInt = 50
+    warmup_steps: Annotated[NonNegativeInt, about("steps of linear warmup")] = 50
     decay_fraction: Annotated[
         float, Meta(gt=0, le=1), about("wsd: the last fraction of the run, in which the rate decays")
     ] = 0.2
@@ -157,7 +155,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     ] = 0.0
     average_checkpoints: Annotated[NonNegativeInt, about("average this many last checkpoints at the end; 0: off")] = 0
 
-    seed: Annotated[int, Meta(ge=0, lt=2**31)] = 1
+    seed: Annotated[int, Meta(ge=0, lt=2**31), about("of initial weights, batch order and dropout")] = 1
     device: Annotated[str, about('"auto": CUDA if available')] = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
@@ -212,9 +210,9 @@ class EvalConfig(Config, frozen=True, kw_only=True):
         NonNegativeInt, about("evaluations spread over the run, by steps or by the clock, instead of every_steps")
     ] = 0
     context: Annotated[
-        PositiveInt | None, about("tokens per evaluation window; None: the model's context, or the whole text")
+        PositiveInt | None, about("tokens per evaluation window; unset: the model's context, or the whole text")
     ] = None
-    batch_size: PositiveInt = 16
+    batch_size: Annotated[PositiveInt, about("windows or texts per evaluation batch")] = 16
     metric: Annotated[
         Literal["loss", "bleu", "exact_match"],
         about("selects the best checkpoint; bleu and exact_match translate the validation pairs"),
@@ -240,7 +238,7 @@ class ResultConfig(Config, frozen=True, kw_only=True):
     """The published result and ours, shown by `headway train --list`. Training does not use it."""
 
     metric: str = ""
-    target: Annotated[str, about("the published number and its source")] = ""
+    target: Annotated[str, about("the published number, or the one we aim for")] = ""
     ours: Annotated[str, about("our number and its conditions")] = ""
     command: Annotated[str, about("reproduces it")] = ""
 

@@ -87,8 +87,8 @@ def generate(
 
     **Samplers.** Set any of them by name: `temperature=0.7`, `top_k=40`, `min_p=0.05`, `dry_multiplier=0.8`, …; the
     command `headway generate --list-samplers` prints all. They run in the order of `sampler_preset`, or in your own
-    `sampler_order`; or pass a whole `pipeline`. Without settings, only a temperature of 0.8 (`DEFAULT_TEMPERATURE`)
-    applies. Temperature 0 or `do_sample=False` is greedy decoding: bias, constraints and penalties, then the most
+    `sampler_order`; or pass a whole `pipeline`. The temperature is 0.8 (`DEFAULT_TEMPERATURE`) unless you set
+    it. Temperature 0 or `do_sample=False` is greedy decoding: bias, constraints and penalties, then the most
     likely token. A setting is one value for all prompts or a list with one value per prompt.
 
     **Seeds.** Row i draws from `seed + i`, or from `seed[i]`. So a text depends on its own seed and never on the rest

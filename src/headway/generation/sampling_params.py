@@ -74,10 +74,7 @@ def _make_greedy(pipe: Pipeline) -> Pipeline:
     filters = [call.name for call in pipe.samplers if call.sampler.group == "filter" and not call.is_off]
     pipe = pipe.greedy()
     if filters:
-        pipe.notes = [
-            f"a temperature below {GREEDY_BELOW:g} always takes the most likely token: {', '.join(filters)} will not "
-            f"matter"
-        ]
+        pipe.notes = [f"greedy decoding ignores {', '.join(filters)}"]
     return pipe
 
 

@@ -54,7 +54,9 @@ class BERT(Model):
         if segments is not None:
             check_ids(segments, self.config.n_segments, "segments")
             if segments.shape != ids.shape:
-                raise InputError(f"segments of shape {tuple(segments.shape)} for ids of shape {tuple(ids.shape)}")
+                raise InputError(
+                    f"segments of shape {tuple(segments.shape)} for ids of shape {tuple(ids.shape)}: one per token"
+                )
         ids = ids if mask is None else ids.masked_fill(~mask, 0)  # padding may hold anything
         pos = torch.arange(ids.shape[-1], device=ids.device)[None]
         ctx = AttentionContext(

@@ -470,9 +470,11 @@ def _warnings(samplers: list[BoundSampler]) -> list[str]:
         warnings.append("temperature and dynamic_temperature are both on: logits are scaled twice")
     mirostats = [name for name in ("mirostat_v1", "mirostat_v2") if name in on]
     if mirostats and filters:
-        warnings.append(f"{mirostats[0]} works against {', '.join(filters)}, a cap it cannot see: use one of them")
+        names = ", ".join(filters)
+        warnings.append(f"{mirostats[0]} sets its own cutoff, and {names} truncates before it: turn one of them off")
     if "xtc" in on and (later := [name for name in ("min_p", "top_p") if index.get(name, -1) > index["xtc"]]):
-        warnings.append(f"xtc comes before {' and '.join(later)}: without the top choices, the tail passes the filter")
+        names = " and ".join(later)
+        warnings.append(f"xtc runs before {names}, which then keeps unlikely tokens: put xtc last in the order")
     if "repetition_penalty" in on:
         penalty = max(on["repetition_penalty"].values["penalty"])
         if penalty > 1.2:

@@ -14,7 +14,8 @@ from headway.sampling.drawing import GREEDY_BELOW
 def temperature(l: Tensor, temperature: Tensor, *, no_greedy_rows: bool = False) -> Tensor:
     """l / T: above 1 flattens the distribution, below 1 sharpens it (Ackley, Hinton & Sejnowski 1985).
 
-    Below `GREEDY_BELOW` only the best token stays, its logit unchanged; `no_greedy_rows` promises that no row is.
+    Below `GREEDY_BELOW` only the best token stays, its logit unchanged. Pass `no_greedy_rows=True` to skip that check
+    if every temperature is above it.
     """
     wide = widened(l)
     if no_greedy_rows:

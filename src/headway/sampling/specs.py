@@ -88,7 +88,7 @@ class SamplerSpec:
         return values
 
 
-MIN_KEEP = IntParam("fewest tokens to keep, the first in the filter's own order", 1, default=1, flag=False)
+MIN_KEEP = IntParam("tokens to keep at least, those the filter ranks highest", 1, default=1, flag=False)
 WINDOW = IntParam("number of most recent tokens that count, 0 for all", 0, default=0)
 TAU = NumberParam("target surprise in bits", 0, low_open=True, usual="5, or 3 for small vocabularies")
 ETA = NumberParam("learning rate of the controller", 0, default=0.1, usual="0.1")
@@ -168,7 +168,7 @@ _SPECS = [
             "allowed_length": IntParam("shortest repeat that is penalised", 1, default=2, usual="2"),
             "window": WINDOW,
             "breakers": TokenIdsParam(
-                "tokens that no repeat reaches across",
+                "sequence breakers: a repeat is not matched across these tokens",
                 usual=r'\n : " * (the default of `generate`)',
                 flag_alias="dry_breaker",
             ),
@@ -313,7 +313,7 @@ SAMPLER_SPECS: dict[str, SamplerSpec] = {spec.name: spec for spec in _SPECS}
 
 # Settings of several samplers at once, also keywords and flags.
 SHARED_PARAMETERS: dict[str, NumberParam] = {
-    "min_keep": IntParam("fewest tokens that each filter keeps, the first in its own order", 1, default=1),
+    "min_keep": IntParam("tokens that every filter keeps at least, those it ranks highest", 1, default=1),
 }
 
 # Other names for a parameter inside its sampler.

@@ -121,8 +121,8 @@ class Layout:
         for name in self.must_be_zero:
             if (tensor := canonical.pop(name, None)) is not None and tensor.any():
                 raise CheckpointError(
-                    f"{name!r} is not all zeros, and Headway's model has no such tensor: "
-                    f"this checkpoint is not supported"
+                    f"{name!r} is not all zeros, and Headway's model has no such tensor: only checkpoints in which it "
+                    f"is zero can be loaded"
                 )
         return canonical
 
