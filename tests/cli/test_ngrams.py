@@ -54,7 +54,7 @@ def test_logit_bias_names_a_token(capsys):
     code, out, _ = run("generate run the --logit-bias '</s>=-inf' --max-new-tokens 6 --seed 1 --json", capsys)
     assert code == 0
     document = json.loads(out)
-    assert document["texts"][0]["finish"] == "length"  # EOS was impossible
+    assert document["texts"][0]["finish_reason"] == "length"  # EOS was impossible
     assert document["stages"][0]["bias"][0][1] is None  # JSON has no infinity
     code, _, err = run("generate run the --logit-bias zebra=1", capsys)
     assert code == 2

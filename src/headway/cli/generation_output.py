@@ -35,7 +35,7 @@ def print_texts(tokens: "Iterator[Token]", prompts: list[str], stream: bool) -> 
 
 
 def token_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
-    fields: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish": token.finish_reason}
+    fields: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish_reason": token.finish_reason}
     if token.stop is not None:
         fields["stop"] = token.stop
     if token.logprob is not None:
@@ -67,7 +67,7 @@ def print_texts_json(
     texts = []
     for i, row in enumerate(generated):
         text: dict[str, Any] = {"prompt": prompts[i], "text": "".join(token.text for token in row), "seed": seed + i}
-        text |= {"ids": [token.id for token in row], "finish": row[-1].finish_reason}
+        text |= {"ids": [token.id for token in row], "finish_reason": row[-1].finish_reason}
         if row[-1].stop is not None:
             text["stop"] = row[-1].stop
         if options["logprobs"] is not None or options["explain"]:
@@ -132,7 +132,7 @@ def print_hypotheses(
         for prompt, row in zip(prompts, results, strict=True):
             for rank, (text, h) in enumerate(row, start=1):
                 finish = "stop" if h.ended else "length"
-                fields = {"ids": h.tokens, "finish": finish, "rank": rank, "score": h.score, "log_prob": h.log_prob}
+                fields = {"ids": h.tokens, "finish_reason": finish, "rank": rank, "score": h.score, "log_prob": h.log_prob}
                 texts.append({"prompt": prompt, "text": text, **fields})
         print_json({"model": model, "search": search_options, "texts": texts, "seconds": seconds})
         return
