@@ -101,6 +101,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.steps.x=1", "'steps' is a value, not a table"),
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),
+        ('data.mix={a="x"}', "data.mix=.*: expected float, got str"),
         ("model.vocab_size=300", "set tokenizer.vocab_size"),
         ("model.name=[1]", r"no model family or preset named \[1\]"),
         ("model.name=", "no model family or preset named ''"),

@@ -416,3 +416,11 @@ def test_the_error_names_weights_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be written: .*No space left"):
         headway.create("gpt-tiny", vocab_size=50).save(tmp_path / "model")
     assert not list(tmp_path.iterdir())  # no partial files
+
+
+def test_a_config_with_an_old_setting_name_is_refused(tmp_path):
+    headway.create("seq2seq", vocab_size=11, n_layers=1, d_model=8, reverse_source=False).save(tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(file.read_text().replace("reverse_source", "reverse"))
+    with pytest.raises(CheckpointError, match="has the setting 'reverse', whose name is 'reverse_source' now"):
+        headway.load(tmp_path / "model")

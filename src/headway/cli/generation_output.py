@@ -35,7 +35,12 @@ def print_texts(tokens: "Iterator[Token]", prompts: list[str], stream: bool) -> 
 
 
 def token_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
-    fields: dict[str, Any] = {"row": token.row, "id": token.id, "text": token.text, "finish_reason": token.finish_reason}
+    fields: dict[str, Any] = {
+        "row": token.row,
+        "id": token.id,
+        "text": token.text,
+        "finish_reason": token.finish_reason,
+    }
     if token.stop is not None:
         fields["stop"] = token.stop
     if token.logprob is not None:
@@ -132,7 +137,13 @@ def print_hypotheses(
         for prompt, row in zip(prompts, results, strict=True):
             for rank, (text, h) in enumerate(row, start=1):
                 finish = "stop" if h.ended else "length"
-                fields = {"ids": h.tokens, "finish_reason": finish, "rank": rank, "score": h.score, "log_prob": h.log_prob}
+                fields = {
+                    "ids": h.tokens,
+                    "finish_reason": finish,
+                    "rank": rank,
+                    "score": h.score,
+                    "log_prob": h.log_prob,
+                }
                 texts.append({"prompt": prompt, "text": text, **fields})
         print_json({"model": model, "search": search_options, "texts": texts, "seconds": seconds})
         return

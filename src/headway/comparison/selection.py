@@ -110,7 +110,7 @@ def shared_context(context: int | None, kind: str, candidates: Mapping[str, Cand
     for name, candidate in candidates.items():
         if kind != "text" or isinstance(candidate, ModelTemplate):
             continue
-        limit = getattr(candidate_recipe(candidate).model, "context", None)
+        limit = candidate_recipe(candidate).model.context
         if limit is not None and limit < shared:
             if context is not None:
                 raise ConfigError(

@@ -154,7 +154,8 @@ def _choices(kind: Any) -> list[Any]:
 def _explain(message: str, kind: Any, table: Any, where: str) -> str:
     """Rewrite msgspec's message ("Expected `int`, got `str` - at `$.train.steps`") with the key, value and rule."""
     text, _, location = message.partition(" - at `")
-    keys = [key for key in location.rstrip("`").removeprefix("$").split(".") if key]
+    location = location.rstrip("`").removeprefix("$").removesuffix("[...]")  # an entry of a dict
+    keys = [key for key in location.split(".") if key]
     path = ".".join(filter(None, [where, *keys]))
     if not text.startswith(("Object contains", "Expected", "Invalid")):
         # A check of our own, from a __post_init__, which knows the field but not the table it stands in.
@@ -162,7 +163,7 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
     hint: Any = kind
     for key in keys:  # walk to the value that is wrong and to its type
         key, _, index = key.partition("[")
-        hint = get_type_hints(kind, include_extras=True).get(key)
+        hint = get_type_hints(kind, include_extras=True).get(key) if hasattr(kind, "__struct_fields__") else None
         plain = _plain(hint)
         table = table.get(key) if isinstance(table, Mapping) else None
         if index and get_origin(plain) is list and isinstance(table, list):

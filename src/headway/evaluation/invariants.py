@@ -15,6 +15,7 @@ from headway.generation.generate import encode_prompts
 from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.generation.translate import translate
 from headway.models.base import Model, Seq2SeqLM, eval_mode, language_model
+from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.padding import pad_ids
 
 PROMPT_TOKENS = 8  # prefilled in one step; the other tokens follow one by one
@@ -43,7 +44,7 @@ def max_cached_difference(model: Any, ids: Sequence[int], source: Sequence[int] 
     """One forward pass over all tokens, against a prefill and then decode steps of one token."""
     _check_not_empty(ids)
     rows, inputs = torch.tensor([list(ids)], device=model.device), _source_inputs(model, source)
-    with eval_mode(model):
+    with eval_mode(model), CPUKernels(model):  # the kernels that decoding uses
         full = _log_probs(model(rows, None, **inputs))
         state = model.start(**(inputs or {"batch_size": 1}), capacity=len(ids))
         step_logits = []
@@ -60,7 +61,7 @@ def max_batched_difference(model: Any, texts: Sequence[Sequence[int]], source: S
         _check_not_empty(ids)
     rows, lengths = pad_ids(texts, model.device)
     difference = 0.0
-    with eval_mode(model):
+    with eval_mode(model), CPUKernels(model):
         batched = _log_probs(model(rows, lengths.to(rows.device), **_source_inputs(model, source, len(texts))))
         for i, length in enumerate(lengths.tolist()):
             single = _log_probs(model(rows[i : i + 1, :length], None, **_source_inputs(model, source)))

@@ -23,6 +23,7 @@ from torch import Tensor
 from headway import __version__
 from headway.config import FAMILIES, BERTConfig, BiLSTMConfig, StackConfig, build
 from headway.config.presets import PRESETS
+from headway.config.renamed import RENAMED
 from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
 from headway.files import CHECKSUMS, new_directory, verify_checksums
@@ -166,6 +167,7 @@ def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layo
                         f"{file}: no family {family!r} in this version; there are {', '.join(MODELS)}"
                     )
                 fields = {*FAMILIES[family].__struct_fields__, "family"}
+                _check_renamed(document, fields, file)
                 config = build(FAMILIES[family], {k: v for k, v in document.items() if k in fields})
                 name = next(iter(document.get("architectures") or []), None)
                 model = MODELS[family](config)
@@ -181,6 +183,14 @@ def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layo
         raise CheckpointError(f"{file} lacks {error.args[0]!r}, which a {kind} model needs") from None
     except (ConfigError, TypeError) as error:
         raise CheckpointError(f"{file}: {error}") from None
+
+
+def _check_renamed(document: Mapping[str, Any], fields: set[str], file: Path) -> None:
+    """Refuse a setting by its old name: ignoring it would load another model than was saved."""
+    for old, new in RENAMED.items():
+        name = old.removeprefix("model.")
+        if old.startswith("model.") and name in document and name not in fields and new in fields:
+            raise CheckpointError(f"{file} has the setting {name!r}, whose name is {new!r} now: rename it in the file")
 
 
 def _check_tokenizer(model: Model, folder: Path) -> None:

@@ -124,6 +124,6 @@ def load_sentencepiece(path: str | Path) -> SentencePieceTokenizer:
     processor = SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} is damaged or not a SentencePiece model: {error}") from None
+    except RuntimeError:
+        raise CheckpointError(f"{path} is damaged or not a SentencePiece model: copy it again") from None
     return SentencePieceTokenizer(processor, model)

@@ -196,7 +196,6 @@ def _text_task(
     if tokenizer is None:
         tokenizer = prepare_tokenizer(recipe.tokenizer, read_split(recipe.data, "train"))
     on_message(_describe_tokenizer(recipe, tokenizer))
-    corpora = prepare_recipe(recipe.data, tokenizer, on_progress=on_prepare)
     documents = list(read_split(recipe.data, "valid"))
     recipe = _with_vocabulary(recipe, tokenizer)
     if not documents and not isinstance(recipe.model, NGramConfig):
@@ -204,6 +203,9 @@ def _text_task(
             f"data.valid_fraction={recipe.data.valid_fraction} leaves no validation text, which training a "
             f"{recipe.model.family} needs: set data.valid_fraction=0.1, or data.valid_path"
         )
+    # Before the corpus is tokenized: a tokenizer that cannot be scored, or has no mask token, fails here.
+    validation = text_validation_set(documents, objective, tokenizer, recipe) if documents else None
+    corpora = prepare_recipe(recipe.data, tokenizer, on_progress=on_prepare)
     splits = [corpus.train for corpus, _ in corpora]
     n_tokens, n_bytes = sum(map(len, splits)), sum(split.n_bytes for split in splits)
     train_size = _describe_size(n_bytes, sum(split.n_documents for split in splits))
@@ -217,7 +219,7 @@ def _text_task(
         objective,
         tokenizer,
         text_dataset(recipe, corpora, objective, tokenizer),
-        text_validation_set(documents, objective, tokenizer, recipe) if documents else None,
+        validation,
         fingerprints=[corpus.meta["digest"] for corpus, _ in corpora],
         is_uniform=True,
         bytes_per_target=n_bytes / n_tokens if objective == "causal" else None,
