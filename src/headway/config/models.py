@@ -67,7 +67,7 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
     ]
     n_layers: Annotated[NonNegativeInt, about("number of blocks")]
     n_heads: Annotated[PositiveInt, about("attention heads per layer")]
-    n_kv_heads: Annotated[DerivedInt, about("key/value heads (grouped-query attention); None: n_heads")] = None
+    n_kv_heads: Annotated[DerivedInt, about("key/value heads (grouped-query attention); unset: n_heads")] = None
     d_model: Annotated[PositiveInt, about("width of the residual stream")]
     d_head: Annotated[DerivedInt, about("width of one head; unset: d_model / n_heads")] = None
     d_ff: Annotated[

@@ -56,7 +56,7 @@ def build_trainer(
     rows, seq_len = first_batch.tensors()[0].shape[:2]
     _check_memory(model, config, (rows, seq_len), dist, device, 2 if is_bfloat16 else 4, on_message)
     if config.warmup_steps > config.steps:
-        on_message(f"note        train.warmup_steps={config.warmup_steps} is longer than the run: lr is never reached")
+        on_message(f"note        train.warmup_steps={config.warmup_steps} exceeds the run: lr never reaches train.lr")
     peak_flops, peak_source = device_peak(device, 2 if is_bfloat16 else 4)
     meter = ProgressMeter(
         config,

@@ -55,7 +55,8 @@ def complete_result(trainer: "Trainer") -> Result:
     if not any(record.get("event") == "end" for record in trainer.run.read_log()):
         _log_end(trainer, "end")  # the process was killed before it could
     step, steps = trainer.state.progress.step, trainer.config.steps
-    trainer.on_message(f"complete    {step:,} of {steps:,} steps; to train longer, raise train.steps")
+    limit = "train.steps" if step >= steps else "train.max_seconds or eval.patience"
+    trainer.on_message(f"complete    {step:,} of {steps:,} steps; to train longer, raise {limit}")
     return make_result(trainer)
 
 
