@@ -194,7 +194,7 @@ def sensitivity(
     if json:
         print_json({"reach": {reach.name: reach.values for reach in reaches}, "picture": _path(out)})
         return
-    print("gradient of a prediction with respect to the token so many steps back, relative to the last token's\n")
+    print("gradient norm of a prediction by distance to the input token; 1 is the previous token's\n")
     print(render_text(reaches))
     _print_plot(out)
 

@@ -274,7 +274,7 @@ _SPECS = [
     SamplerSpec(
         "dynamic_temperature",
         "reshape",
-        "choose a temperature between low and high by the entropy of the row",
+        "choose a temperature between low and high by the entropy of the distribution",
         "T = low + (high − low) · (H / ln n)^exponent, n the number of tokens not yet removed, low ≤ high; "
         "then as `temperature`",
         {
