@@ -29,6 +29,7 @@ from headway.config import (
     recipe_from_table,
 )
 from headway.config.base import descriptions
+from headway.config.choices import CHOICES
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
 
@@ -94,8 +95,8 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("model.name=gpt9", "no model family or preset named 'gpt9'"),
         ("tokenizer.kind=words", "tokenizer.kind='words' is not one of 'char', 'word'"),
         (
-            "tokenizer.pre_tokenizer=none",
-            "tokenizer.pre_tokenizer='none' is not one of 'punctuation', 'spaces', 'whitespace'",
+            "tokenizer.pre_tokenizer=blanks",
+            "tokenizer.pre_tokenizer='blanks' is not one of 'punctuation', 'spaces', 'whitespace'",
         ),
         ("train.carry_state=maybe", "train.carry_state='maybe' is not one of "),
         ("train.steps.x=1", "'steps' is a value, not a table"),
@@ -217,3 +218,91 @@ def test_settings_of_another_optimiser_are_refused():
 @pytest.mark.parametrize("kind", [*FAMILIES.values(), TokenizerConfig, DataConfig, TrainConfig, EvalConfig])
 def test_every_setting_has_a_description(kind):
     assert set(descriptions(kind)) == set(kind.__struct_fields__)
+
+
+# ── errors of a file, names that can be registered, "none" ────────────────────────────────────────────────────────
+
+
+def test_all_errors_of_a_file_are_reported_with_their_lines(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        """description = "x"
+[model]
+name = "gpt-mini"
+n_layer = 2
+
+[train]
+stepps = 10
+lr = "fast"
+optimizer = "adamW"  # of the wrong case
+loggers = ["tensorbord"]
+[eval]
+metric = "blue"
+"""
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(file)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{file} has 6 errors:"
+    assert [line.partition(":")[0].strip() for line in lines[1:]] == [f"line {n}" for n in (4, 7, 8, 9, 10, 12)]
+    assert "Did you mean 'model.n_layers'?" in lines[1]
+    assert "Did you mean 'adamw'?" in lines[4]
+
+
+def test_one_error_of_a_file_is_one_line(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("train.steps = 0\n")
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(file))}, line 1: train.steps=0 must be at least 1$"):
+        load_recipe(file)
+    file.write_text("[train]\nmin_lr = 1.0\n")  # a rule about two settings
+    with pytest.raises(ConfigError, match=r"line 2: train.min_lr=1.0 is above train.lr"):
+        load_recipe(file)
+
+
+def test_errors_of_set_have_no_line():
+    with pytest.raises(ConfigError, match=r"^train.steps=0 must be at least 1$"):
+        load_recipe("demo", ["train.steps=0"])
+
+
+@pytest.mark.parametrize(
+    ("name", "full_name"), [("steps", "train.steps"), ("n_heads", "model.n_heads"), ("kind", "tokenizer.kind")]
+)
+def test_a_setting_without_its_table_is_completed(name, full_name):
+    with pytest.raises(ConfigError, match=f"no setting '{name}'.*{full_name}"):
+        load_recipe("demo", [f"{name}=2"])
+
+
+def test_none_unsets_what_a_recipe_or_preset_sets(tmp_path):
+    assert load_recipe("demo").train.max_seconds is not None
+    recipe = load_recipe("demo", ["train.max_seconds=none", "model.name=llama-3-8b", "model.n_kv_heads=none"])
+    assert (recipe.train.max_seconds, recipe.model.n_kv_heads) == (None, None)
+    (tmp_path / "again.toml").write_text(recipe.to_toml())
+    assert load_recipe(tmp_path / "again.toml") == recipe
+    (tmp_path / "mine.toml").write_text('[train]\nmax_seconds = "none"\n')
+    assert load_recipe(tmp_path / "mine.toml").train.max_seconds is None
+    with pytest.raises(ConfigError, match=r"train\.steps='none'"):
+        load_recipe("demo", ["train.steps=none"])
+
+
+def test_a_family_on_the_command_line_wins_over_the_name_in_the_recipe():
+    recipe = load_recipe("demo", ["model.family=lstm"])
+    assert (recipe.model.family, recipe.preset) == ("lstm", "")
+    kept = load_recipe("demo", ["model.family=gpt"])
+    assert kept.model == load_recipe("demo").model
+    assert 'name = "gpt-mini"' in load_recipe("demo", ["model.name=gpt-mini"]).explained()
+    assert 'family = "gpt"  # gpt, bert,' in kept.explained()
+
+
+def test_choices_are_the_names_that_exist():
+    """`CHOICES` needs no torch; the tables with the functions do."""
+    from headway.data.readers import READERS
+    from headway.evaluation.metrics import METRICS
+    from headway.tokenizers.factory import KINDS
+    from headway.training.objectives import OBJECTIVES
+    from headway.training.optimizers import OPTIMIZERS
+
+    assert set(CHOICES["tokenizer"]) == set(KINDS)
+    assert set(CHOICES["reader"]) == {"auto", *READERS}
+    assert set(CHOICES["objective"]) == {"auto", *OBJECTIVES}
+    assert set(CHOICES["optimizer"]) == set(OPTIMIZERS)
+    assert set(CHOICES["metric"]) == {"loss", *METRICS}

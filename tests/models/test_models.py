@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import headway
 from headway.config import GPTConfig
 from headway.errors import ConfigError, HeadwayError, InputError
-from headway.models import MaskedLM
+from headway.models import Classifier, MaskedLM
 from headway.nn import use_attention
 from tests.models.variants import POSITIONS, amplified, gpt
 
@@ -225,3 +225,18 @@ def test_stacked_matrices_are_initialised_with_their_own_bounds():
 def test_an_unknown_name_gets_a_suggestion():
     with pytest.raises(ConfigError, match=r"no model family or preset named 'gpt-2'\. Did you mean 'gpt2'"):
         headway.create("gpt-2")
+
+
+def test_a_classifier_warns_about_a_text_without_cls(recwarn):
+    tokenizer = headway.tokenizers.train("wordpiece", ["to be or not to be"] * 20, vocab_size=40)
+    encoder = headway.create(
+        "bert", vocab_size=tokenizer.vocab_size, n_layers=1, n_heads=1, d_model=8, labels=["a", "b"]
+    )
+    encoder.tokenizer = tokenizer
+    model = Classifier(encoder).eval()
+    ids = tokenizer.encode("to be")
+    model(torch.tensor([tokenizer.build_inputs(ids)[0]]))
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"does not start with \[CLS\].*build_inputs"):
+        model(torch.tensor([ids]))
+    model.train()(torch.tensor([ids]))  # the training data is encoded by the dataset

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from headway.cli import app
-from headway.cli.sampler_options import flag_help, list_samplers, samplers_markdown
+from headway.cli.sampler_options import COMMON_FLAGS, flag_help, list_samplers, samplers_markdown
 from headway.errors import ConfigError
 from headway.generation.sampling_params import DEFAULT_TEMPERATURE
 from headway.sampling import FLAT_NAMES, ORDER_PRESETS, SAMPLER_SPECS, SAMPLERS
@@ -74,6 +74,9 @@ def test_every_flag_is_its_flat_name_and_its_help_has_one_form():
         sampler, name = FLAT_NAMES.get(flat, ("", flat))
         parameter = SAMPLER_SPECS[sampler].parameters[name] if sampler else SHARED_PARAMETERS[name]
         assert option.opts[0] == "--" + flat.replace("_", "-")
+        if flat in COMMON_FLAGS:  # short in --help; --help-samplers has the whole text
+            assert option.help == COMMON_FLAGS[flat]
+            continue
         assert option.help.endswith(flag_help(parameter))
         assert form.fullmatch(flag_help(parameter)), flag_help(parameter)
         if parameter.off is not None:

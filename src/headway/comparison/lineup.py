@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from headway.config import ModelConfig, model_config
+from headway.config import FAMILIES, ModelConfig, model_config
 from headway.errors import ConfigError
-from headway.models import create
+from headway.models import MODELS, create
 
 WIDTH_STEP = 8  # widths are multiples of it, so every number of heads used here divides them
 MAX_WIDTH = 16_384
@@ -22,7 +22,7 @@ MAX_WIDTH = 16_384
 class ModelTemplate:
     """A model of the lectures whose width is still free, and the training settings that suit it."""
 
-    year: int
+    year: int | None  # None for a family that a plug-in registers
     title: str
     model: Callable[[int], dict[str, Any]]  # width → the recipe's [model] table
     train: dict[str, Any] = field(default_factory=dict)  # the recipe's [train] table
@@ -116,6 +116,13 @@ PAIR_TEMPLATES: dict[str, ModelTemplate] = {
         {"lr": 3e-3},
     ),
 }
+
+
+def registered_template(family: str) -> ModelTemplate:
+    """The template of a family that a plug-in registers: scaled by its `d_model`, if it has one."""
+    is_scalable = "d_model" in FAMILIES[family].__struct_fields__
+    title = (MODELS[family].__doc__ or family).strip().partition("\n")[0].rstrip(".")
+    return ModelTemplate(None, title, lambda width: {"family": family} | ({"d_model": width} if is_scalable else {}))
 
 
 def scale_to_params(template: ModelTemplate, n_params: int, **overrides: Any) -> ModelConfig:

@@ -1,32 +1,55 @@
 """Which models take part, and whether they can: checked before any of them is trained.
 
-A candidate is a template of the lineup, a recipe, or the folder of a finished run, which is scored as it is.
+A candidate is a template of the lineup, a family that a plug-in registers, a recipe, the folder of a finished run, or a
+model of yours. The last two are scored as they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import Any
 
-from headway.comparison.lineup import PAIR_TEMPLATES, TEXT_TEMPLATES, ModelTemplate
+from headway.comparison.lineup import PAIR_TEMPLATES, TEXT_TEMPLATES, ModelTemplate, registered_template
 from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
+from headway.entry_points import load_declared
 from headway.errors import ConfigError, DataError, suggest
+from headway.models.adapter import AdaptedLM, language_model
+from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.runs import Run
 from headway.training.task import resolve_objective
 
 DEFAULT_CONTEXT = {"text": 128, "pairs": 512}  # tokens
 OBJECTIVES = {"text": "causal", "pairs": "pairs"}
 
-Candidate = ModelTemplate | Recipe | Path
 
+@dataclass(frozen=True)
+class GivenModel:
+    """A model that is passed in, trained already."""
+
+    model: Any
+
+    @property
+    def name(self) -> str:
+        inner = self.model.model if isinstance(self.model, AdaptedLM) else self.model
+        return type(inner).__name__.lower()
+
+
+Candidate = ModelTemplate | Recipe | Path | GivenModel
 
 # ── candidates ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find_candidates(names: Sequence[str], kind: str) -> dict[str, Candidate]:
+def find_candidates(models: Sequence[str | LanguageModel | Seq2SeqLM], kind: str) -> dict[str, Candidate]:
     """The candidates by the name of their folder; without names, all templates for data of this kind."""
     lineup = TEXT_TEMPLATES if kind == "text" else PAIR_TEMPLATES
-    names = list(names) or list(lineup)
+    models = list(models) or list(lineup)
+    names = [model for model in models if isinstance(model, str)]
     candidates: dict[str, Candidate] = {}
+    for model in (model for model in models if not isinstance(model, str)):
+        given = GivenModel(model if kind == "pairs" and isinstance(model, Seq2SeqLM) else language_model(model))
+        key = next(name for name in _numbered(given.name) if name not in candidates and name not in names)
+        candidates[key] = given
     for name in names:
         candidate = _find_candidate(name, lineup)
         is_shared = sum(_folder_name(other) == _folder_name(name) for other in names) > 1
@@ -38,6 +61,12 @@ def find_candidates(names: Sequence[str], kind: str) -> dict[str, Candidate]:
         check_candidate(key, candidate, kind)
         candidates[key] = candidate
     return candidates
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """name, name-2, name-3, …"""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
 
 
 def _folder_name(name: str) -> str:
@@ -52,6 +81,9 @@ def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate
     if name in TEXT_TEMPLATES or name in PAIR_TEMPLATES:
         needed, available = ("pairs", "text") if lineup is TEXT_TEMPLATES else ("text", "pairs")
         raise ConfigError(f"{name} learns from {needed}, but the data is {available}; choose from {', '.join(lineup)}")
+    load_declared("family", name, FAMILIES)
+    if name in FAMILIES:
+        return registered_template(name)
     try:
         return load_recipe(name)
     except ConfigError as error:
@@ -68,6 +100,13 @@ def candidate_recipe(candidate: Recipe | Path) -> Recipe:
 def check_candidate(name: str, candidate: Candidate, kind: str) -> None:
     """Raise if a recipe or run has another objective than this comparison, or a run is unfinished."""
     if isinstance(candidate, ModelTemplate):
+        if OBJECTIVES[kind] not in (allowed := FAMILIES[candidate.family].objectives):
+            raise ConfigError(
+                f"the family {name} is trained for {' or '.join(allowed)}, but models of {kind} are trained with "
+                f"{OBJECTIVES[kind]!r}: leave it out"
+            )
+        return
+    if isinstance(candidate, GivenModel):
         return
     objective = resolve_objective(candidate_recipe(candidate))
     if objective != OBJECTIVES[kind]:
@@ -110,7 +149,10 @@ def shared_context(context: int | None, kind: str, candidates: Mapping[str, Cand
     for name, candidate in candidates.items():
         if kind != "text" or isinstance(candidate, ModelTemplate):
             continue
-        limit = candidate_recipe(candidate).model.context
+        if isinstance(candidate, GivenModel):
+            limit = candidate.model.config.context
+        else:
+            limit = candidate_recipe(candidate).model.context
         if limit is not None and limit < shared:
             if context is not None:
                 raise ConfigError(
@@ -151,7 +193,7 @@ def check_overrides(overrides: Overrides, candidates: Mapping[str, Candidate]) -
         key = setting.partition("=")[0].strip()
         if key in FLAG_OF_SETTING:
             raise ConfigError(f"{setting}: all models share this; set it with {FLAG_OF_SETTING[key]}")
-    fields = {name: model_fields(c) for name, c in candidates.items() if not isinstance(c, Path)}
+    fields = {name: model_fields(c) for name, c in candidates.items() if isinstance(c, ModelTemplate | Recipe)}
     for setting in overrides.shared:
         section, _, key = setting.partition("=")[0].strip().partition(".")
         if section == "model" and not any(key in names for names in fields.values()):

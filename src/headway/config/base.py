@@ -10,7 +10,7 @@ checks its ranges itself. Either way the error names the key, the rule and the n
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,7 +18,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 import msgspec
 from msgspec import Meta
 
+from headway.config.choices import CHOICES
 from headway.config.renamed import RENAMED
+from headway.entry_points import plugin_hint
 from headway.errors import ConfigError, suggest
 
 PositiveInt = Annotated[int, Meta(ge=1)]
@@ -49,11 +51,28 @@ C = TypeVar("C", bound=Config)
 
 
 def build(kind: type[C], table: Mapping[str, Any], where: str = "") -> C:
-    """A config from plain values. `where` is the table it stands in, for error messages."""
+    """A config from plain values. `where` is the table it stands in, for error messages.
+
+    "none" unsets a setting that may be unset, since TOML has no null.
+    """
+    table = _with_none(kind, table)
     try:
-        return msgspec.convert(dict(table), kind)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), kind, table, where)) from None
+        setting = _dotted(where, _location(str(error)), _field_at_fault(error))
+        raise ConfigError(_explain(str(error), kind, table, where), setting=setting) from None
+
+
+def _with_none(kind: type[Config], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with None in place of "none", in this config and in the configs it holds."""
+    values = dict(table)
+    for name, hint in _field_types(kind).items():
+        plain, value = _plain(hint), values.get(name)
+        if isinstance(plain, type) and issubclass(plain, Config) and isinstance(value, Mapping):
+            values[name] = _with_none(plain, value)
+        elif value == "none" and NoneType in get_args(plain):
+            values[name] = None
+    return values
 
 
 def descriptions(kind: type[Config]) -> dict[str, str]:
@@ -63,16 +82,16 @@ def descriptions(kind: type[Config]) -> dict[str, str]:
         bases = [base for base in kind.__mro__ if issubclass(base, Config) and name in _field_types(base)]
         metas = (meta for base in bases for meta in _metas(_field_types(base)[name]))
         meaning = next((meta.description for meta in metas if meta.description), "")
-        choices = _choices(_plain(hint))
-        listed = "" if choices in ([], [True, False]) else _listed([str(choice) for choice in choices])
-        texts[name] = "; ".join(filter(None, [meaning, listed]))
+        choices = _choices(hint)
+        values = "" if choices in ([], [True, False]) else listed(choices)
+        texts[name] = "; ".join(filter(None, [meaning, values]))
     return {name: text for name, text in texts.items() if text}
 
 
-def _listed(choices: list[str]) -> str:
-    """["a", "b", "True"] → "a, b or true"."""
-    names = [{"True": "true", "False": "false"}.get(choice, choice) for choice in choices]
-    return " or ".join([", ".join(names[:-1]), names[-1]])
+def listed(choices: Iterable[Any]) -> str:
+    """["a", "b", True] → "a, b or true"."""
+    names = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in choices]
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 # ── ranges ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,16 +128,20 @@ def _check_range(name: str, value: Any, hint: Any) -> None:
     if value is None:
         return
     plain = _plain(hint)
-    if (choices := _choices(plain)) and value not in choices:
-        raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+    if (choices := _choices(hint)) and value not in choices:
+        raise ConfigError(f"{name}={_not_one_of(value, choices, _registry(hint))}", setting=name)
     metas = [meta for meta in _metas(hint) if not {meta.ge, meta.gt, meta.le, meta.lt} <= {None}]
     if not metas:
         return
     members = get_args(plain) or (plain,)
+    words = _words(hint)
+    if value in words:
+        return
     if int in members and (not isinstance(value, int) or isinstance(value, bool)):
-        raise ConfigError(f"{name}={value!r} is not a whole number")
+        or_word = f" or {listed(words)}" if words else ""
+        raise ConfigError(f"{name}={value!r} is not a whole number{or_word}", setting=name)
     if not isinstance(value, int | float):
-        raise ConfigError(f"{name}={value!r} is not a number")
+        raise ConfigError(f"{name}={value!r} is not a number", setting=name)
     for meta in metas:
         is_inside = (
             (meta.ge is None or value >= meta.ge)
@@ -127,9 +150,15 @@ def _check_range(name: str, value: Any, hint: Any) -> None:
             and (meta.lt is None or value < meta.lt)
         )
         if not is_inside:
-            raise ConfigError(f"{name}={value} {_rule(meta)}")
+            raise ConfigError(f"{name}={value} {_rule(meta)}", setting=name)
         if not math.isfinite(value):
-            raise ConfigError(f"{name}={value} must be a finite number")
+            raise ConfigError(f"{name}={value} must be a finite number", setting=name)
+
+
+def _words(hint: Any) -> list[Any]:
+    """The words that a type allows beside numbers, such as "auto"."""
+    members = get_args(_plain(hint))
+    return [word for member in members if get_origin(member) is Literal for word in get_args(member)]
 
 
 def _rule(meta: Meta) -> str:
@@ -138,8 +167,16 @@ def _rule(meta: Meta) -> str:
     return "must be " + " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
 
 
-def _choices(kind: Any) -> list[Any]:
+def _registry(hint: Any) -> str | None:
+    """The key of `CHOICES` that lists the values of a type, if names can be registered for it."""
+    return next((str(meta.extra["choices"]) for meta in _metas(hint) if meta.extra), None)
+
+
+def _choices(hint: Any) -> list[Any]:
     """The values of a type that has a few, such as a `Literal`; an empty list for other types."""
+    if (registry := _registry(hint)) is not None:
+        return list(CHOICES[registry])
+    kind = _plain(hint)
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     if get_origin(kind) not in (Union, UnionType):
@@ -151,12 +188,29 @@ def _choices(kind: Any) -> list[Any]:
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _dotted(*keys: str) -> str:
+    return ".".join(filter(None, keys))
+
+
+def _location(message: str) -> str:
+    """The dotted key in a message of msgspec: "Expected `int`, got `str` - at `$.train.steps`" → "train.steps"."""
+    location = message.partition(" - at `")[2].rstrip("`").removeprefix("$").removesuffix("[...]")  # an entry of a dict
+    return location.strip(".")
+
+
+def _field_at_fault(error: msgspec.ValidationError) -> str:
+    """The field that msgspec's location leaves out: an unknown one, or one that a check of ours refused."""
+    if isinstance(error.__cause__, ConfigError):
+        return error.__cause__.setting
+    unknown = re.search(r"unknown field `(.*?)`", str(error))
+    return unknown[1] if unknown else ""
+
+
 def _explain(message: str, kind: Any, table: Any, where: str) -> str:
     """Rewrite msgspec's message ("Expected `int`, got `str` - at `$.train.steps`") with the key, value and rule."""
-    text, _, location = message.partition(" - at `")
-    location = location.rstrip("`").removeprefix("$").removesuffix("[...]")  # an entry of a dict
+    text, location = message.partition(" - at `")[0], _location(message)
     keys = [key for key in location.split(".") if key]
-    path = ".".join(filter(None, [where, *keys]))
+    path = _dotted(where, *keys)
     if not text.startswith(("Object contains", "Expected", "Invalid")):
         # A check of our own, from a __post_init__, which knows the field but not the table it stands in.
         return f"{path}.{text}" if path and re.match(r"\w+=", text) else text
@@ -168,29 +222,46 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
         table = table.get(key) if isinstance(table, Mapping) else None
         if index and get_origin(plain) is list and isinstance(table, list):
             hint, table = get_args(plain)[0], table[int(index.rstrip("]"))]
-        if families := {k.__struct_config__.tag: k for k in get_args(plain) if hasattr(k, "__struct_config__")}:
-            if not isinstance(table, Mapping) or table.get("family") not in families:
-                return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
-            hint = families[table["family"]]
         kind = _plain(hint)
     if unknown := re.search(r"unknown field `(.*)`", text):
-        return _explain_unknown(unknown[1], path, list(kind.__struct_fields__))
-    if choices := _choices(kind):
-        names = [name for name in choices if isinstance(name, str)]
-        listed = ", ".join(str(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
-        return f"{path}={table!r} is not one of {listed}." + suggest(str(table), names)
+        return _explain_unknown(unknown[1], path, kind)
+    if choices := _choices(hint):
+        return f"{path}={_not_one_of(table, choices)}"
+    if text.startswith("Invalid enum") and (words := _words(hint)):
+        return f"{path}={table!r} is neither a number nor {listed(words)}"
     if re.match(r"Expected `\w+` [<>]", text) and (rules := [_rule(m) for m in _metas(hint) if m.description is None]):
         return f"{path}={table!r} {rules[0]}"
     return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
 
 
-def _explain_unknown(name: str, path: str, names: list[str]) -> str:
+def _not_one_of(value: Any, choices: list[Any], registry: str | None = None) -> str:
+    """The rest of the message "train.optimizer='adamW' is not one of …", with a suggestion."""
+    names = [name for name in choices if isinstance(name, str)]
+    listed = ", ".join(str(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
+    near = suggest(str(value), names)
+    return f"{value!r} is not one of {listed}." + (near or (f" {plugin_hint(registry, value)}" if registry else ""))
+
+
+def _has_field(kind: Any, name: str) -> bool:
+    """Whether a config, or one that derives from it, has a field of this name."""
+    if not isinstance(kind, type) or not issubclass(kind, Config):
+        return False
+    return name in kind.__struct_fields__ or any(_has_field(subclass, name) for subclass in kind.__subclasses__())
+
+
+def _explain_unknown(name: str, path: str, kind: Any) -> str:
+    names = list(kind.__struct_fields__)
+
     def dotted(field: str) -> str:
-        return ".".join(filter(None, [path, field]))
+        return _dotted(path, field)
 
     renamed = (new for old, new in RENAMED.items() if old.partition(".")[2] == name and new in names)
     if new := next(renamed, None):
         return f"no setting {dotted(name)!r}: its name is {dotted(new)!r} now"
+    if not path:  # the name of a setting without its table
+        tables = {table: _plain(hint) for table, hint in _field_types(kind).items()}
+        if inside := [f"{table}.{name}" for table, config in tables.items() if _has_field(config, name)]:
+            return f"no setting {name!r}. Did you mean {' or '.join(map(repr, inside))}?"
     near = suggest(name, names)  # " Did you mean 'steps'?"
     return f"no setting {dotted(name)!r}." + (
         near.replace("'", f"'{path}.", 1) if near and path else near or f" Settings: {', '.join(names)}"

@@ -5,11 +5,13 @@ follow from it.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 
 from headway.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, about, build
+from headway.config.choices import one_of
+from headway.entry_points import plugin_hint
 from headway.errors import ConfigError, suggest
 
 PositionKind = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]
@@ -32,10 +34,19 @@ else:
     DerivedFraction = Fraction | None
 
 
-class FamilyConfig(Config, frozen=True, kw_only=True):
-    """Base of the model configs. A family without a maximum sequence length has `context` None."""
+def _family_name(class_name: str) -> str:
+    return class_name.removesuffix("Config").lower()
 
-    vocab_size: Annotated[PositiveInt, about("number of tokens; a recipe takes the tokenizer's")]
+
+class ModelConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=_family_name):
+    """Base of the model configs. The family is named after the class: GPTConfig is the config of "gpt".
+
+    A family without a maximum sequence length has `context` None.
+    """
+
+    objectives: ClassVar[tuple[str, ...]] = ("causal",)  # what the family can be trained for; the first is the default
+
+    vocab_size: Annotated[PositiveInt, about("number of tokens; a recipe takes the tokenizer's")] = 256
 
     @property
     def family(self) -> str:
@@ -43,6 +54,14 @@ class FamilyConfig(Config, frozen=True, kw_only=True):
 
     @property
     def context(self) -> int | None:
+        return None
+
+    def resolved(self) -> Self:
+        """A copy with every derived width filled in."""
+        return self
+
+    @property
+    def bos_id(self) -> int | None:
         return None
 
     @property
@@ -59,7 +78,7 @@ class FamilyConfig(Config, frozen=True, kw_only=True):
                 )
 
 
-class StackConfig(FamilyConfig, frozen=True, kw_only=True):
+class StackConfig(ModelConfig, frozen=True, kw_only=True):
     """The fields of every Transformer stack. The families below give them their published defaults."""
 
     context: Annotated[
@@ -74,6 +93,7 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
         DerivedInt, about("unset: 4 d_model, or 8/3 d_model for SwiGLU, which has three matrices, not two")
     ] = None
     dropout: Dropout = 0.1
+    attention: Annotated[str, one_of("attention"), about("attention function")] = "dot-product"
     positions: Annotated[PositionKind, about("position encoding")] = "learned"
     rope_theta: Annotated[PositiveFloat, about("base of the rotary frequencies")] = 10_000.0
     norm: Annotated[NormKind, about("LayerNorm or RMSNorm")] = "layer"
@@ -112,7 +132,7 @@ class StackConfig(FamilyConfig, frozen=True, kw_only=True):
         )
 
 
-class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="gpt"):
+class GPTConfig(StackConfig, frozen=True, kw_only=True):
     """A decoder. Defaults: GPT-2 small (Radford et al. 2019, §2.3 and Table 2, first row)."""
 
     vocab_size: PositiveInt = 50257
@@ -125,8 +145,10 @@ class GPTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag=
     eos_id: EosId = None
 
 
-class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="bert"):
+class BERTConfig(StackConfig, frozen=True, kw_only=True):
     """An encoder. Defaults: BERT-base (Devlin et al. 2019, §3)."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("masked", "classify", "tag", "span")
 
     vocab_size: PositiveInt = 30522
     context: PositiveInt = 512
@@ -139,8 +161,10 @@ class BERTConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag
     norm_eps: PositiveFloat = 1e-12
 
 
-class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="family", tag="transformer"):
+class TransformerConfig(StackConfig, frozen=True, kw_only=True):
     """Encoder and decoder. Defaults: the base model of Vaswani et al. 2017, Table 3, one vocabulary for both sides."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("pairs",)
 
     vocab_size: PositiveInt = 37_000  # §5.1, "a shared source-target vocabulary of about 37000 tokens"
     context: PositiveInt = 512
@@ -165,7 +189,7 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True, tag_field="famil
         return msgspec.structs.replace(super().resolved(), **layers)
 
 
-class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="ngram"):
+class NGramConfig(ModelConfig, frozen=True, kw_only=True):
     """Smoothed counts of up to `order` tokens."""
 
     vocab_size: PositiveInt = 256
@@ -189,7 +213,7 @@ class NGramConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", t
             )
 
 
-class NPLMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="nplm"):
+class NPLMConfig(ModelConfig, frozen=True, kw_only=True):
     """The neural probabilistic language model. Defaults: Bengio et al. 2003, Table 1, MLP9 (n = 5, h = 100, m = 30)."""
 
     vocab_size: PositiveInt = 16_383
@@ -205,7 +229,7 @@ class NPLMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", ta
 Cell = Literal["tanh", "relu", "lstm", "gru", "peephole"]
 
 
-class RNNConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="rnn"):
+class RNNConfig(ModelConfig, frozen=True, kw_only=True):
     """A recurrent language model. Default: one Elman layer, as in Mikolov et al. 2010."""
 
     vocab_size: PositiveInt = 10_000
@@ -233,7 +257,7 @@ class RNNConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag
         )
 
 
-class LSTMConfig(RNNConfig, frozen=True, kw_only=True, tag_field="family", tag="lstm"):
+class LSTMConfig(RNNConfig, frozen=True, kw_only=True):
     """An LSTM language model. Defaults: the medium one of Zaremba et al. 2014, §4.1."""
 
     n_layers: PositiveInt = 2
@@ -242,8 +266,10 @@ class LSTMConfig(RNNConfig, frozen=True, kw_only=True, tag_field="family", tag="
     dropout: Annotated[Fraction, about("on the output of the last layer")] = 0.5
 
 
-class Seq2SeqConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="seq2seq"):
+class Seq2SeqConfig(ModelConfig, frozen=True, kw_only=True):
     """Two deep LSTMs. Defaults: Sutskever et al. 2014, §3.4, but with one vocabulary for both sides."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("pairs",)
 
     vocab_size: PositiveInt = 80_000
     context: Annotated[PositiveInt, about("maximum source and target length")] = 128
@@ -257,8 +283,10 @@ class Seq2SeqConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family",
     eos_id: EosId = None
 
 
-class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bahdanau"):
+class BahdanauConfig(ModelConfig, frozen=True, kw_only=True):
     """The first attention. Defaults: RNNsearch (Bahdanau et al. 2015, appendix A.2), one vocabulary for both sides."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("pairs",)
 
     vocab_size: PositiveInt = 30_000
     context: Annotated[PositiveInt, about("maximum source and target length")] = 128
@@ -291,8 +319,10 @@ class BahdanauConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family"
         )
 
 
-class BiLSTMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", tag="bilstm"):
+class BiLSTMConfig(ModelConfig, frozen=True, kw_only=True):
     """A bidirectional recurrent encoder. Defaults: Ma & Hovy 2016, Table 1, word embeddings only."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("tag", "classify")
 
     vocab_size: PositiveInt = 30_522
     context: Annotated[PositiveInt, about("longest training text; inference has no limit")] = 512
@@ -304,18 +334,6 @@ class BiLSTMConfig(FamilyConfig, frozen=True, kw_only=True, tag_field="family", 
     labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
 
 
-ModelConfig = (
-    GPTConfig
-    | BERTConfig
-    | TransformerConfig
-    | NGramConfig
-    | NPLMConfig
-    | RNNConfig
-    | LSTMConfig
-    | Seq2SeqConfig
-    | BahdanauConfig
-    | BiLSTMConfig
-)
 FAMILIES: dict[str, type[ModelConfig]] = {
     "gpt": GPTConfig,
     "bert": BERTConfig,
@@ -345,7 +363,13 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
         names = [*FAMILIES, *PRESETS]
         raise ConfigError(
             f"no model family or preset named {name!r}."
-            + suggest(str(name), names, otherwise=f" Families: {', '.join(FAMILIES)}. Presets: {', '.join(PRESETS)}")
+            + suggest(
+                str(name),
+                names,
+                otherwise=f" Families: {', '.join(FAMILIES)}. Presets: {', '.join(PRESETS)}. "
+                f"{plugin_hint('family', name)}",
+            ),
+            setting="model.name",
         )
     return build(type(base), {**msgspec.to_builtins(base), **(overrides or {})}, where="model")
 

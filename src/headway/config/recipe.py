@@ -1,10 +1,12 @@
 """Recipes: a model, a tokenizer, data and how to train, in TOML."""
 
+import copy
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
@@ -20,16 +22,20 @@ from headway.config.base import (
     about,
     build,
     descriptions,
+    listed,
 )
+from headway.config.choices import one_of
 from headway.config.models import FAMILIES, ModelConfig, model_config
-from headway.errors import ConfigError, suggest
+from headway.config.presets import PRESETS
+from headway.entry_points import load_declared, plugin_hint
+from headway.errors import ConfigError, count, suggest
 from headway.runs import Run
 
 KIND_SETTINGS = ("min_frequency", "lowercase", "pre_tokenizer", "bpe_dropout")  # that only some tokenizer kinds have
 
 
 class TokenizerConfig(Config, frozen=True, kw_only=True):
-    kind: Literal["char", "word", "bpe", "wordpiece", "unigram"] = "bpe"
+    kind: Annotated[str, one_of("tokenizer")] = "bpe"
     vocab_size: Annotated[PositiveInt | None, about("unset: 8000, or every word; char: every character")] = None
     min_frequency: Annotated[
         NonNegativeInt | None, about("drop rarer words (word) or merges of rarer pairs (bpe, wordpiece)")
@@ -52,10 +58,7 @@ class TokenizerConfig(Config, frozen=True, kw_only=True):
         """Keyword arguments for `headway.tokenizers.train`, beside the size."""
         named = {"min_frequency": self.min_frequency, "lowercase": self.lowercase, "pre_tokenizer": self.pre_tokenizer}
         options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-        return options | {"special_tokens": self.special_tokens}
-
-
-DataFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad", "lines", "misspellings"]
+        return options | ({"special_tokens": self.special_tokens} if self.special_tokens else {})
 
 
 class DataConfig(Config, frozen=True, kw_only=True):
@@ -64,7 +67,7 @@ class DataConfig(Config, frozen=True, kw_only=True):
     ] = "pydocs"
     mix: Annotated[dict[str, float], about("several sources and their sampling weights, instead of path")] = {}
     root: Annotated[str | None, about("base of relative paths; unset: $HEADWAY_DATA, or the working directory")] = None
-    format: DataFormat = "auto"
+    format: Annotated[str, one_of("reader")] = "auto"
     text: Annotated[str | None, about("text column, by name or by number from 1")] = None
     pairs: Annotated[str | None, about('source and target columns: "source,target"')] = None
     label: Annotated[str | None, about("label column")] = None
@@ -95,15 +98,15 @@ class DataConfig(Config, frozen=True, kw_only=True):
                 raise ConfigError(f"data.mix: the weight of {path!r} is {weight}, but must be a positive number")
 
 
-Objective = Literal["auto", "causal", "masked", "pairs", "classify", "tag", "span"]
-OptimizerName = Literal["adamw", "adam", "sgd", "muon"]
 ScheduleName = Literal["cosine", "linear", "constant", "wsd", "inverse-sqrt", "step"]
 
 
 class TrainConfig(Config, frozen=True, kw_only=True):
     """Optimisation. Defaults suit a small GPT on a CPU."""
 
-    objective: Annotated[Objective, about('"auto": the family\'s own (gpt causal, bert masked, …)')] = "auto"
+    objective: Annotated[str, one_of("objective"), about('"auto": the family\'s own (gpt causal, bert masked, …)')] = (
+        "auto"
+    )
     label_smoothing: Annotated[Fraction, about("mass spread over the vocabulary (Szegedy et al. 2016, §7)")] = 0.0
     rdrop_alpha: Annotated[
         NonNegativeFloat, about("R-Drop weight α, for seq2seq pairs (Liang et al. 2021 use 5); 0: off")
@@ -130,7 +133,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     grad_accum_steps: Annotated[PositiveInt, about("micro-batches per step: less memory, the same gradient")] = 1
     max_seconds: Annotated[PositiveFloat | None, about("stop, and finish the lr schedule, after this long")] = None
 
-    optimizer: OptimizerName = "adamw"
+    optimizer: Annotated[str, one_of("optimizer")] = "adamw"
     lr: Annotated[NonNegativeFloat, about("peak learning rate")] = 1e-3
     muon_lr: Annotated[NonNegativeFloat | None, about("muon: learning rate of the matrices; unset: 0.02")] = None
     weight_decay: Annotated[NonNegativeFloat, about("of matrices; biases and norm gains do not decay")] = 0.1
@@ -157,6 +160,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
     seed: Annotated[int, Meta(ge=0, lt=2**31), about("of initial weights, batch order and dropout")] = 1
     device: Annotated[str, about('"auto": CUDA if available')] = "auto"
+    threads: Annotated[
+        PositiveInt | Literal["auto"],
+        about('CPU threads; "auto": one per idle core, or the number that a resumed run has used so far'),
+    ] = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
         about('of matrix products, weights stay float32; "auto": bfloat16 on CUDA, float32 elsewhere'),
@@ -214,9 +221,13 @@ class EvalConfig(Config, frozen=True, kw_only=True):
     ] = None
     batch_size: Annotated[PositiveInt, about("windows or texts per evaluation batch")] = 16
     metric: Annotated[
-        Literal["loss", "bleu", "exact_match"],
-        about("selects the best checkpoint; bleu and exact_match translate the validation pairs"),
+        str,
+        one_of("metric"),
+        about("selects the best checkpoint; all but loss translate the validation pairs"),
     ] = "loss"
+    sample_tokens: Annotated[
+        NonNegativeInt, about("language models: tokens of a sample that is logged at each evaluation; 0: no samples")
+    ] = 0
     patience: Annotated[
         NonNegativeInt, about("early stopping: evaluations without a new best before training stops; 0: off")
     ] = 0
@@ -250,6 +261,7 @@ class Recipe(Config, frozen=True, kw_only=True):
     """One run: everything needed to repeat it. In TOML the `[model]` table may name a preset: `name = "gpt2"`."""
 
     description: str = ""
+    preset: str = ""  # the preset that the model's settings start from; `name` in the [model] table
     model: ModelConfig = msgspec.field(default_factory=lambda: model_config(DEFAULT_MODEL))
     tokenizer: TokenizerConfig = msgspec.field(default_factory=TokenizerConfig)
     data: DataConfig = msgspec.field(default_factory=DataConfig)
@@ -257,8 +269,31 @@ class Recipe(Config, frozen=True, kw_only=True):
     eval: EvalConfig = msgspec.field(default_factory=EvalConfig)
     result: ResultConfig = msgspec.field(default_factory=ResultConfig)
 
+    def __repr__(self) -> str:
+        """One line; `print(recipe.to_toml())` shows every setting."""
+        data = " + ".join(self.data.mix) or self.data.path
+        return f"Recipe({self.preset or self.model.family} on {data}, {count(self.train.steps, 'step')})"
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like the original."""
+        model = changes.pop("model", self.model)
+        if not isinstance(model, ModelConfig):
+            raise ConfigError(f"model={model!r} is not the config of a model: use headway.config.model_config(name)")
+        table = {name: value for name, value in msgspec.to_builtins(self).items() if name != "model"}
+        return msgspec.structs.replace(build(type(self), {**table, **changes}), model=model)
+
+    def to_table(self) -> dict[str, Any]:
+        """The recipe as TOML has it: the preset is `model.name`, and unset settings are left out."""
+        table = msgspec.to_builtins(self)
+        name, model = table.pop("preset"), table.pop("model")
+        if name:
+            # "none" where the preset sets what the recipe leaves unset
+            unset = {key: "none" for key, value in model.items() if value is None and getattr(PRESETS[name], key, None)}
+            model = {"name": name, **model, **unset}
+        return dict(_without_none({"description": table.pop("description"), "model": model, **table}))
+
     def to_toml(self) -> str:
-        return tomli_w.dumps(_without_none(msgspec.to_builtins(self)))
+        return tomli_w.dumps(self.to_table())
 
     def explained(self) -> str:
         """TOML with every setting and what it means; unset ones are commented out."""
@@ -266,7 +301,11 @@ class Recipe(Config, frozen=True, kw_only=True):
         for table in ("model", "tokenizer", "data", "train", "eval"):
             config = getattr(self, table)
             lines += ["", f"[{table}]"]
-            lines += [f"family = {_toml(config.family)}"] if table == "model" else []
+            if table == "model":
+                lines += [f"name = {_toml(self.preset)}  # the preset that these settings start from"] * bool(
+                    self.preset
+                )
+                lines.append(f"family = {_toml(config.family)}  # {listed(FAMILIES)}")
             meanings = descriptions(type(config))
             for name in config.__struct_fields__:
                 value, note = getattr(config, name), f"  # {meanings[name]}" if name in meanings else ""
@@ -278,43 +317,137 @@ class Recipe(Config, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
 
+# ── loading ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe from a TOML file, a run, or a shipped one by name, with overrides such as "train.steps=100"."""
+    """Load a recipe from a TOML file, a run, or a shipped one by name, with overrides such as "train.steps=100".
+
+    All errors of the file are reported at once, each with its line.
+    """
     file = find_recipe(path)
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         hint = "" if file.suffix == ".toml" else f"; to train on a text: headway train demo --set data.path={file}"
         raise ConfigError(f"{file} is not a recipe in TOML ({error}){hint}") from None
-    names = [o for o in overrides if o.partition("=")[0].strip() == "model.name"]
-    if names:  # another model: the recipe's own model settings do not apply to it
-        table["model"] = {}
-    kinds = [o.partition("=")[2].strip() for o in overrides if o.partition("=")[0].strip() == "tokenizer.kind"]
-    if kinds and kinds[-1].strip("\"'") != table.get("tokenizer", {}).get("kind"):  # likewise for the tokenizer
-        table["tokenizer"] = {k: v for k, v in table.get("tokenizer", {}).items() if k not in KIND_SETTINGS}
-    for override in [*names, *(o for o in overrides if o not in names)]:
-        if override.partition("=")[0].strip() == "model.vocab_size":
+    settings = [parse_setting(override) for override in overrides]
+    for key, value in settings:
+        if key in DECLARABLE_SETTINGS:
+            load_declared(DECLARABLE_SETTINGS[key], value)
+    _drop_replaced(table, dict(settings))
+    for (key, value), override in zip(settings, overrides, strict=True):
+        if key == "model.vocab_size":
             raise ConfigError(
                 f"--set {override!r}: the model takes the tokenizer's vocabulary; set tokenizer.vocab_size"
             )
-        apply_setting(table, override)
-    return recipe_from_table(table)
+        _set(table, key, value)
+    if not (errors := find_errors(table)):
+        return recipe_from_table(table)
+    overridden = {key for key, _ in settings}
+    lines = [(0 if _setting_of(e) in overridden else line_of(_setting_of(e), text), str(e)) for e in errors]
+    messages = [f"line {line}: {message}" if line else message for line, message in sorted(lines)]
+    if not any(line for line, _ in lines):
+        raise ConfigError("\n".join(messages), setting=errors[0].setting)
+    if len(messages) == 1:
+        raise ConfigError(f"{file}, {messages[0]}", setting=errors[0].setting)
+    raise ConfigError("\n  ".join([f"{file} has {len(messages)} errors:", *messages]), setting=errors[0].setting)
+
+
+DECLARABLE_SETTINGS = {  # settings that name something, and the kind of plug-in that may provide it
+    "model.name": "family",
+    "model.family": "family",
+    "model.attention": "attention",
+    "tokenizer.kind": "tokenizer",
+    "data.path": "dataset",
+    "data.format": "reader",
+    "train.objective": "objective",
+    "train.optimizer": "optimizer",
+    "eval.metric": "metric",
+}
 
 
 def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
+    """A recipe from nested tables, as TOML has them."""
     model = table.get("model", {})
     if not isinstance(model, Mapping):
-        raise ConfigError(f"model={model!r} is not a table; write model.name={model!r}")
+        raise ConfigError(f"model={model!r} is not a table; write model.name={model!r}", setting="model")
     model = dict(model)
     name = model.pop("name", None)
     family = model.pop("family", None)
     if family is not None and family not in FAMILIES:
-        near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}")
-        raise ConfigError(f"no model family {family!r}.{near}")
+        hint = plugin_hint("family", family)
+        near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}. {hint}")
+        raise ConfigError(f"no model family {family!r}.{near}", setting="model.family")
     config = model_config(name if name is not None else family if family is not None else DEFAULT_MODEL, model)
-    if name is not None and family is not None and FAMILIES.get(family) is not type(config):
-        raise ConfigError(f"model.name={name!r} is not of model.family={family!r}; give one of the two")
-    return build(Recipe, {**table, "model": msgspec.to_builtins(config)})
+    if name is not None and family is not None and family != config.family:
+        raise ConfigError(
+            f"model.name={name!r} is of the family {config.family!r}, not {family!r}; give one of the two",
+            setting="model.name",
+        )
+    rest = {key: value for key, value in table.items() if key not in ("model", "preset")}
+    preset = name if name in PRESETS else ""
+    return msgspec.structs.replace(build(Recipe, rest), model=config, preset=preset)
+
+
+def find_errors(table: Mapping[str, Any]) -> list[ConfigError]:
+    """All wrong settings of a table. Rules about several settings are checked once each setting is right by itself."""
+    remaining = copy.deepcopy(dict(table))
+    errors: list[ConfigError] = []
+    while True:
+        try:
+            recipe_from_table(remaining)
+            return errors
+        except ConfigError as error:
+            if not _remove(remaining, error.setting):
+                return errors or [error]
+            errors.append(error)
+
+
+def _remove(table: dict[str, Any], setting: str) -> bool:
+    """Remove a setting, such as "train.steps" or "train.loggers[0]", from nested tables."""
+    *tables, name = setting.partition("[")[0].split(".")
+    inner: Any = table
+    for key in tables:
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    return isinstance(inner, dict) and inner.pop(name, None) is not None
+
+
+def _setting_of(error: ConfigError) -> str:
+    """The setting that an error is about; where it is about several of a table, the first it names."""
+    named = re.match(r"([a-z]\w*\.\w+)=", str(error))
+    return named[1] if named and "." not in error.setting else error.setting
+
+
+def line_of(setting: str, text: str) -> int:
+    """The line of a TOML text that sets "train.steps"; 0 if there is none."""
+    keys, table = setting.partition("[")[0].split("."), ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            table = header[1]
+        key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
+        name = f"{table}.{key[1]}" if key and table else key[1] if key else table if header else None
+        if name and [part.strip("\"' ") for part in name.split(".")] in (keys, keys[:1] if "{" in line else keys):
+            return number
+    return 0
+
+
+def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    """Drop the recipe's settings of a model or tokenizer that `--set` exchanges for another one."""
+    model, tokenizer = table.get("model", {}), table.get("tokenizer", {})
+    if not isinstance(model, dict) or not isinstance(tokenizer, dict):
+        return  # an error that `recipe_from_table` reports
+    if "model.name" in settings or settings.get("model.family") not in (None, _family_of(model)):
+        table["model"] = {}
+    if settings.get("tokenizer.kind", tokenizer.get("kind")) != tokenizer.get("kind"):
+        table["tokenizer"] = {key: value for key, value in tokenizer.items() if key not in KIND_SETTINGS}
+
+
+def _family_of(model: Mapping[str, Any]) -> str:
+    """The family of a [model] table."""
+    preset = PRESETS.get(str(model.get("name", DEFAULT_MODEL)))
+    return str(model.get("family") or (preset.family if preset is not None else model.get("name")))
 
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -337,9 +470,14 @@ def find_recipe(path: str | Path) -> Path:
 
 
 def apply_setting(table: dict[str, Any], override: str) -> None:
-    """Set "table.key=value" in a nested table. The value is parsed as TOML, or taken as text if it is not TOML."""
+    """Set "table.key=value" in a nested table."""
+    _set(table, *parse_setting(override))
+
+
+def parse_setting(override: str) -> tuple[str, Any]:
+    """ "train.steps=100" → ("train.steps", 100). The value is parsed as TOML, or taken as text if it is not TOML."""
     key, equals, raw = override.partition("=")
-    keys = key.strip().split(".")
+    keys = [name.strip() for name in key.split(".")]
     if not equals or not all(keys):
         raise ConfigError(f"--set {override!r} is not of the form table.key=value, such as train.steps=100")
     try:
@@ -349,11 +487,16 @@ def apply_setting(table: dict[str, Any], override: str) -> None:
         value = raw.strip()
     if not isinstance(value, str) and _is_text(keys):
         value = raw.strip()  # such as a column number
-    for name in keys[:-1]:
-        table = table.setdefault(name, {})
+    return ".".join(keys), value
+
+
+def _set(table: dict[str, Any], key: str, value: Any) -> None:
+    *tables, name = key.split(".")
+    for part in tables:
+        table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {override!r}: {name!r} is a value, not a table")
-    table[keys[-1]] = value
+            raise ConfigError(f"--set {key}={value}: {part!r} is a value, not a table")
+    table[name] = value
 
 
 def _toml(value: Any) -> str:

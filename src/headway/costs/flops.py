@@ -17,7 +17,6 @@ from headway.config import (
     NPLMConfig,
     RNNConfig,
     Seq2SeqConfig,
-    StackConfig,
     TransformerConfig,
 )
 
@@ -71,16 +70,20 @@ def matrix_weights(c: ModelConfig) -> int:
         return _bidirectional_weights(c.cell, c.d_model, c.d_hidden, c.n_layers)
     if isinstance(c, Seq2SeqConfig):  # per target token, with a source of the same length
         return 2 * c.n_layers * CELL_MATRICES[c.cell] * 2 * c.d_model**2 + c.vocab_size * c.d_model
-    c = c.resolved()
     if isinstance(c, BahdanauConfig):  # likewise; products of two activations (attention) are not counted
+        c = c.resolved()
         m, D, gates = c.d_model, c.d_hidden, CELL_MATRICES[c.cell]
         encoder = _bidirectional_weights(c.cell, m, D, c.n_encoder_layers) + 2 * D * c.d_attention
         decoder = gates * D * (m + 3 * D) + D * c.d_attention + (3 * D + m) * 2 * c.d_out
         return encoder + decoder + c.vocab_size * c.d_out
     if isinstance(c, RNNConfig):
+        c = c.resolved()
         widths = [c.d_model, *[c.d_hidden] * (c.n_layers - 1), c.d_model if c.tie_embeddings else c.d_hidden]
         layers = sum(CELL_MATRICES[c.cell] * b * (a + b) for a, b in pairwise(widths))
         return layers + c.vocab_size * widths[-1]
+    if not isinstance(c, GPTConfig | BERTConfig | TransformerConfig):
+        return 0  # a registered family, whose products are not known
+    c = c.resolved()
     attention = c.d_model * c.d_head * (2 * c.n_heads + 2 * c.n_kv_heads)
     feed_forward = (3 if c.feed_forward == "swiglu" else 2) * c.d_model * c.d_ff
     if isinstance(c, TransformerConfig):  # per target token, with a source of the same length
@@ -100,11 +103,10 @@ def _bidirectional_weights(cell: str, d_in: int, d_out: int, n_layers: int) -> i
 
 def flops_per_token(c: ModelConfig, seq_len: int) -> float:
     """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens."""
-    if not isinstance(c, StackConfig):
+    if not isinstance(c, GPTConfig | BERTConfig | TransformerConfig):
         return 6.0 * matrix_weights(c)
     c = c.resolved()
     layers = c.n_layers
     if isinstance(c, TransformerConfig):
         layers = c.n_encoder_layers + 2 * c.n_decoder_layers
-    assert isinstance(c, GPTConfig | BERTConfig | TransformerConfig)
     return 6.0 * matrix_weights(c) + 12.0 * layers * c.n_heads * c.d_head * seq_len

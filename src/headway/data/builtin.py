@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from headway.data.records import Record
+from headway.data.records import Kind, Record
 from headway.data.synthetic_tasks import TASKS, is_task, task_pairs
 
 
@@ -35,6 +35,14 @@ CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
     "stdlib": stdlib,
     **{name: partial(task_pairs, name) for name in TASKS},
 }
+
+
+CORPUS_KINDS: dict[str, Kind] = {}  # the records of registered datasets
+
+
+def corpus_kind(name: str) -> Kind:
+    """The kind of records of a built-in or registered corpus."""
+    return CORPUS_KINDS.get(name, "pairs" if is_task(name) else "text")
 
 
 def corpus(name: str) -> Callable[[], Iterator[Record]] | None:

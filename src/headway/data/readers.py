@@ -15,7 +15,7 @@ import msgspec
 
 from headway.data.records import Answer, Kind, LabelledText, Pair, Question, Record, TaggedSentence
 from headway.data.text_files import iter_documents, iter_lines, read_errors, read_text
-from headway.errors import ConfigError, DataError, suggest
+from headway.errors import ConfigError, DataError, install_command, suggest
 
 TEXT_COLUMNS = ("text", "content", "sentence", "document")  # default text column: the first of these in the table
 
@@ -49,7 +49,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("format", ("auto", *dict.fromkeys(ENDINGS.values()), "lines", "misspellings")),
+            ("format", ("auto", *READERS)),
             ("tag_scheme", ("bio", "iob1", "any")),
             ("errors", ("strict", "replace")),
         ):
@@ -85,6 +85,8 @@ def format_of(file: str | Path) -> str:
 
 def kind_of(format: str, options: ReadOptions) -> Kind:
     """The kind of records that files of this format contain."""
+    if format in READER_KINDS:
+        return READER_KINDS[format]
     if options.separator is not None and format != "text":
         raise ConfigError(f"separator={options.separator!r} is for text files; a {format} file has its own records")
     if options.tag_scheme != "bio" and format != "conll":
@@ -175,6 +177,14 @@ def _header(first: TableRow, rows: Iterator[TableRow], options: ReadOptions) -> 
     return [cell.strip() for cell in cells], rows
 
 
+def is_table_of_pairs(file: Path) -> bool:
+    """Whether a .tsv file has two columns, and no header that names a text column: then its rows are pairs, the first
+    one too. A .csv file usually has a header, so its columns have to be named."""
+    line = next((line for line in iter_lines(file, "replace") if line), "")
+    cells = [cell.strip() for cell in line.split("\t")]
+    return format_of(file) == "tsv" and len(cells) == 2 and not set(cells) & set(TEXT_COLUMNS)
+
+
 def _default_text_column(header: list[str], file: Path, options: ReadOptions, *, has_names: bool) -> str:
     for name in TEXT_COLUMNS:
         if name in header:
@@ -183,8 +193,8 @@ def _default_text_column(header: list[str], file: Path, options: ReadOptions, *,
     if len(candidates) == 1 and has_names:
         return candidates[0]
     raise DataError(
-        f"{file}: which column is the text? The columns are: {', '.join(map(repr, header))}. Name one (--text, "
-        f"data.text), or two for pairs (--pairs, data.pairs); use numbers from 1 if the first row is not a header"
+        f"{file}: which column is the text? The first row is: {', '.join(map(repr, header))}. Name a column as text, "
+        f"or two as pairs (data.text, data.pairs); use numbers from 1 if the first row is not a header"
     )
 
 
@@ -244,7 +254,7 @@ def read_parquet(file: Path, options: ReadOptions) -> Iterator[Record]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise DataError(f"{file}: reading Parquet needs pyarrow: pip install 'headway[parquet]'") from None
+        raise DataError(f"{file}: reading Parquet needs pyarrow: {install_command('parquet')}") from None
 
     def rows() -> Iterator[TableRow]:
         number = 0
@@ -371,6 +381,9 @@ READERS: dict[str, Callable[[Path, ReadOptions], Iterator[Record]]] = {
     "squad": read_squad,
     "misspellings": read_misspellings,
 }
+
+
+READER_KINDS: dict[str, Kind] = {}  # the records of registered formats
 
 
 def read_parallel(source: Path, target: Path, options: ReadOptions) -> Iterator[Pair]:

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from headway.data import hub
-from headway.data.builtin import CORPORA, corpus
-from headway.data.readers import ENDINGS, ReadOptions, format_of, kind_of, read, read_parallel
+from headway.data.builtin import CORPORA, corpus, corpus_kind
+from headway.data.readers import ENDINGS, READER_KINDS, ReadOptions, format_of, kind_of, read, read_parallel
 from headway.data.records import Kind, Pair, Record, documents_of, texts_of
-from headway.data.synthetic_tasks import is_task
-from headway.errors import ConfigError, DataError, suggest
+from headway.errors import ConfigError, DataError, count, suggest
 
 
-@dataclass
+@dataclass(repr=False)
 class DataSource:
     """Data that can be read from the start any number of times; every pass streams."""
 
@@ -33,6 +32,11 @@ class DataSource:
     files: list[Path] = field(default_factory=list)
     options: ReadOptions = field(default_factory=ReadOptions)
     skipped: int = 0  # empty records left out by the last pass
+    is_stable: bool = True  # equal files give equal records
+
+    def __repr__(self) -> str:
+        size = "" if self.size is None else f", {count(self.size, 'byte')}"
+        return f"DataSource({self.name!r}, {self.kind}{size})"
 
     @property
     def size(self) -> int | None:
@@ -94,7 +98,7 @@ def open_source(
         changed = _changed_options(options)
         if changed or target_path:
             raise ConfigError(f"{', '.join(changed) or 'target_path'}: {path} is built in and takes no read options")
-        return DataSource(path, "pairs" if is_task(path) else "text", built_in)
+        return DataSource(path, corpus_kind(path), lambda: iter(built_in()))
     if braces := re.search(r"\{([^{},]+),([^{},]+)\}", path):
         if target_path is not None:
             raise ConfigError(f"{path} names both sides already; leave out target_path")
@@ -108,7 +112,8 @@ def open_source(
         for file in files:
             yield from read(file, file_format, options)
 
-    return DataSource(path, kind_of(file_format, options), read_all, files, options)
+    is_stable = file_format not in READER_KINDS  # a registered reader may change while its files do not
+    return DataSource(path, kind_of(file_format, options), read_all, files, options, is_stable=is_stable)
 
 
 def _changed_options(options: ReadOptions) -> list[str]:

@@ -232,7 +232,7 @@ def prepare(
         space = f"; about {1 + stats.n_bytes / 2e6:,.0f} MB are needed" if error.errno == errno.ENOSPC else ""
         raise DataError(
             f"cannot write tokens under {cache}: {error.strerror or error} ({error.filename or folder}){space}. "
-            f"Free some space, or choose another folder with HEADWAY_CACHE or --cache; finished shards are kept, and "
+            f"Free some space, or choose another folder with HEADWAY_CACHE; finished shards are kept, and "
             f"the next attempt resumes from them"
         ) from None
     return open_prepared(folder)
@@ -256,7 +256,7 @@ def prepare_recipe(
 def _scan(source: DataSource, fractions: SplitFractions, cache: Path, on_progress: OnPrepare) -> CorpusStats:
     """Read all records once; cached as long as the files do not change."""
     cached = None
-    if source.files:
+    if source.files and source.is_stable:
         identity = json.dumps([FORMAT_VERSION, source.identity, asdict(fractions)], sort_keys=True)
         cached = cache / "scans" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
         try:

@@ -6,11 +6,12 @@ BLEU and chrF are for a corpus, for each sentence, or for two systems against ea
 of sentences, or several of equal length.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.errors import InputError
+from headway.errors import InputError, install_command
 
 SACREBLEU_NAMES = ("BLEU", "chrF2")
 
@@ -65,6 +66,36 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     check_lines(hypotheses, [references])
     metric = _import_sacrebleu("metrics").BLEU(force=True)
     return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+
+
+@dataclass(frozen=True)
+class GenerationMetric:
+    """A metric that `eval.metric` can name: hypotheses and references in, one number out."""
+
+    name: str
+    function: Callable[[Sequence[str], Sequence[str]], float]
+    higher_is_better: bool = True
+
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
+        value = float(self.function(hypotheses, references))
+        if math.isnan(value):
+            raise InputError(f"the metric {self.name!r} of {len(hypotheses)} texts is not a number")
+        return value
+
+
+METRICS: dict[str, GenerationMetric] = {
+    "bleu": GenerationMetric("bleu", bleu),
+    "exact_match": GenerationMetric("exact_match", exact_match),
+}
+
+
+def bleu_words(text: str) -> list[str]:
+    """The words of a text as BLEU counts them: sacreBLEU's tokenizer 13a also splits off punctuation.
+
+    >>> bleu_words("3 March, 1987.")
+    ['3', 'March', ',', '1987', '.']
+    """
+    return _import_sacrebleu("tokenizers.tokenizer_13a").Tokenizer13a()(text).split()
 
 
 def sentence_scores(
@@ -144,4 +175,4 @@ def _import_sacrebleu(module: str) -> Any:
     try:
         return import_module(f"sacrebleu.{module}")
     except ImportError:
-        raise InputError("BLEU and chrF need sacrebleu: pip install 'headway[metrics]'") from None
+        raise InputError(f"BLEU and chrF need sacrebleu: {install_command('metrics')}") from None

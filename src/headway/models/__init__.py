@@ -1,5 +1,6 @@
 """The models, one idea per file; `MODELS` maps family names to classes."""
 
+from headway.models.adapter import language_model
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import LanguageModel, Model
 from headway.models.bert import BERT, MaskedLM
@@ -13,6 +14,7 @@ from headway.models.rnn import RNN
 from headway.models.seq2seq import Seq2Seq
 from headway.models.serialization import find_model, load
 from headway.models.transformer import Transformer
+from headway.models.uncached import UncachedLM
 
 __all__ = [
     "BERT",
@@ -31,7 +33,9 @@ __all__ = [
     "SpanReader",
     "Tagger",
     "Transformer",
+    "UncachedLM",
     "create",
     "find_model",
+    "language_model",
     "load",
 ]

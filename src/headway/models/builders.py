@@ -10,6 +10,7 @@ from headway.config import StackConfig
 from headway.errors import InputError
 from headway.models.base import Model, check_context
 from headway.nn import (
+    ATTENTIONS,
     Block,
     Blocks,
     CrossAttention,
@@ -19,6 +20,7 @@ from headway.nn import (
     make_feed_forward,
     make_norm,
     make_positions,
+    use_attention,
 )
 
 
@@ -47,7 +49,7 @@ def build_blocks(c: StackConfig, n_layers: int, *, attention_dropout: float, cro
     """`attention_dropout` applies to the attention weights: GPT and BERT have it, the 2017 paper does not."""
     options: dict[str, Any] = {"d_head": c.d_head, "n_kv_heads": c.n_kv_heads}
     options |= {"bias": c.bias, "dropout": attention_dropout}
-    return Blocks(
+    blocks = Blocks(
         Block(
             SelfAttention(c.d_model, c.n_heads, **options),
             make_feed_forward(c.feed_forward, c.d_model, c.d_ff, bias=c.bias),
@@ -58,6 +60,7 @@ def build_blocks(c: StackConfig, n_layers: int, *, attention_dropout: float, cro
         )
         for _ in range(n_layers)
     )
+    return blocks if c.attention == "dot-product" else use_attention(blocks, ATTENTIONS[c.attention])
 
 
 def start_cache(model: Model, positions: Positions, n_layers: int, batch_size: int, capacity: int | None) -> KVCache:

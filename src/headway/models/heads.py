@@ -7,11 +7,14 @@
 Label and tag names are part of the config, so a saved model includes them.
 """
 
+import warnings
+
+import torch
 from torch import Tensor, nn
 
 from headway.config import BERTConfig, BiLSTMConfig
-from headway.errors import ConfigError
-from headway.models.base import Model
+from headway.errors import ConfigError, count
+from headway.models.base import Model, tokenizer_of
 from headway.models.bert import BERT
 from headway.models.bilstm import BiLSTM
 from headway.nn.init import truncated_normal
@@ -26,10 +29,14 @@ class Head(Model):
 
     def __init__(self, encoder: TextEncoder, n_outputs: int):
         super().__init__()
-        self.encoder, self.config, self.tokenizer = encoder, encoder.config, encoder.tokenizer
+        self.encoder, self.config, self.tokenizer = encoder, encoder.config, tokenizer_of(encoder)
         self.dropout = nn.Dropout(encoder.config.dropout)
         self.output = nn.Linear(encoder.width, n_outputs, device=encoder.device, dtype=encoder.dtype)
         self.init_weights()
+
+    def _describe(self) -> list[str]:
+        labels = [count(len(self.config.labels), "label")] if self.config.labels else []
+        return [self.encoder.display_name, *labels, *super()._describe()]
 
     def init_weights(self) -> None:
         """Only the head: the encoder is already initialised."""
@@ -48,7 +55,23 @@ class Classifier(Head):
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Logits of the labels (B, C)."""
+        if not self.training:
+            self._check_start(ids)
         return self.output(self.dropout(self.encoder.pool(self.encoder(ids, mask, segments))))
+
+    def _check_start(self, ids: Tensor) -> None:
+        """Warn if a text does not start as in training, with [CLS], whose hidden state gives the label. On a GPU the
+        check is skipped: it would force a synchronisation."""
+        tokenizer = tokenizer_of(self)
+        if tokenizer is None or ids.device.type != "cpu" or torch.compiler.is_compiling() or ids.dim() != 2:
+            return
+        expected = tokenizer.build_inputs([])[0][:1]
+        if expected and ids.shape[1] and bool((ids[:, 0] != expected[0]).any()):
+            warnings.warn(
+                f"a text does not start with {tokenizer.token(expected[0])}, as all training texts did: encode it with "
+                f"tokenizer.build_inputs(tokenizer.encode(text))[0]",
+                stacklevel=4,
+            )
 
 
 class Tagger(Head):

@@ -1,11 +1,27 @@
 """Create a model by name: `headway.create("gpt2")`. `MODELS` maps family names to classes."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 
-from headway.config import ModelConfig, model_config
+from headway.config import (
+    FAMILIES,
+    BahdanauConfig,
+    BERTConfig,
+    BiLSTMConfig,
+    GPTConfig,
+    ModelConfig,
+    NGramConfig,
+    NPLMConfig,
+    RNNConfig,
+    Seq2SeqConfig,
+    TransformerConfig,
+    model_config,
+)
+from headway.config.choices import CHOICES
+from headway.config.presets import PRESETS
 from headway.devices import parse_device, parse_dtype
+from headway.entry_points import load_declared
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import Model
 from headway.models.bert import BERT
@@ -30,19 +46,58 @@ MODELS: dict[str, type[Model]] = {
     "bilstm": BiLSTM,
 }
 
+# The names of each class, so that editors complete them and type checkers know what `create` returns.
+GPTName = Literal[
+    "gpt", "gpt1", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-small", "gpt3-medium", "gpt3-large", "gpt3-xl",
+    "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b",
+    "llama-3-70b", "llama-3-405b", "gpt-tiny", "gpt-mini", "llama-mini",
+]  # fmt: skip
+BERTName = Literal["bert", "bert-base", "bert-large", "bert-mini"]
+TransformerName = Literal["transformer", "transformer-base", "transformer-big", "transformer-mini"]
+Device: TypeAlias = str | torch.device
+DType: TypeAlias = torch.dtype | str | None
 
-def create(
-    name: str | ModelConfig,
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype | str | None = None,
-    **overrides: Any,
-) -> Model:
+
+# fmt: off
+@overload
+def create(name: GPTName | GPTConfig, *, device: Device = ..., dtype: DType = ..., **overrides: Any) -> GPT: ...
+@overload
+def create(name: BERTName | BERTConfig, *, device: Device = ..., dtype: DType = ..., **overrides: Any) -> BERT: ...
+@overload
+def create(name: TransformerName | TransformerConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> Transformer: ...
+@overload
+def create(name: Literal["ngram"] | NGramConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> NGram: ...
+@overload
+def create(name: Literal["nplm"] | NPLMConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> NPLM: ...
+@overload
+def create(name: Literal["rnn", "lstm"] | RNNConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> RNN: ...
+@overload
+def create(name: Literal["seq2seq"] | Seq2SeqConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> Seq2Seq: ...
+@overload
+def create(name: Literal["bahdanau"] | BahdanauConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> Bahdanau: ...
+@overload
+def create(name: Literal["bilstm"] | BiLSTMConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> BiLSTM: ...
+@overload
+def create(name: str | ModelConfig, *, device: Device = ..., dtype: DType = ..., **overrides: Any) -> Model: ...
+# fmt: on
+
+
+def create(name: str | ModelConfig, *, device: Device = "cpu", dtype: DType = None, **overrides: Any) -> Model:
     """A new model of a family or preset, randomly initialised from torch's global generator.
 
     >>> create("gpt2", n_layers=2, device="meta").n_params
     53561088
     """
+    if not isinstance(name, ModelConfig):
+        load_declared("family", name, {*FAMILIES, *PRESETS})
+    load_declared("attention", overrides.get("attention"), CHOICES["attention"])
     config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
     with torch.device("meta"):  # so nothing is allocated or initialised twice
         model = MODELS[config.family](config)

@@ -21,10 +21,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headway import __version__
-from headway.config import FAMILIES, BERTConfig, BiLSTMConfig, StackConfig, build
+from headway.config import FAMILIES, StackConfig, build
 from headway.config.presets import PRESETS
 from headway.config.renamed import RENAMED
 from headway.devices import parse_device, parse_dtype
+from headway.entry_points import plugin_hint
 from headway.errors import CheckpointError, ConfigError
 from headway.files import CHECKSUMS, new_directory, verify_checksums
 from headway.models.base import Model
@@ -67,7 +68,7 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     config = model.config
     _check_tokenizer(model, folder)
     tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
-    for layout in LAYOUTS.get(type(model).__name__, ()) if isinstance(config, StackConfig) else ():
+    for layout in LAYOUTS.get(type(model).__name__, ()) if _is_built_in(model) else ():
         if fields := layout.config_to_hf(config):
             tensors = layout.to_hf(config, tensors) if weights else {}
             document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
@@ -84,17 +85,26 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
             (folder / WEIGHTS).chmod(0o644)  # like the other files; safetensors makes it readable by its owner only
         except SafetensorError as error:  # such as a full disk
             raise CheckpointError(f"{folder / WEIGHTS} cannot be written: {error}") from None
-    if not isinstance(config, BERTConfig | BiLSTMConfig):
+    if "eos_id" in config.__struct_fields__:
         ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
         if isinstance(model, Transformer):
             ids |= {"decoder_start_token_id": config.bos_id, "pad_token_id": config.eos_id}
         (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
-    if model.tokenizer is not None:
+    if model.has_tokenizer:
         model.tokenizer.save(folder)
+
+
+def _is_built_in(model: Model) -> bool:
+    """Whether transformers may know the model: not one of a plug-in, nor with a plug-in's attention."""
+    is_standard = isinstance(model.config, StackConfig) and model.config.attention == "dot-product"
+    return is_standard and type(model).__module__.startswith("headway.")
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None) -> Model:
     """Load a model directory, or a run's best checkpoint, in eval mode, with its `.tokenizer` if it has one.
+
+    For type checkers the result is a `Model` of any family; `headway.models.language_model(model)` is the same model
+    with the methods of the contract, `start` and `step`.
 
     `dtype` defaults to that of the file. Example: `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
     """
@@ -164,7 +174,8 @@ def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layo
                 family = kind.removeprefix("headway-")
                 if family not in MODELS:
                     raise CheckpointError(
-                        f"{file}: no family {family!r} in this version; there are {', '.join(MODELS)}"
+                        f"{file}: no model family {family!r}; there are {', '.join(MODELS)}. "
+                        f"{plugin_hint('family', family)}"
                     )
                 fields = {*FAMILIES[family].__struct_fields__, "family"}
                 _check_renamed(document, fields, file)
@@ -194,7 +205,7 @@ def _check_renamed(document: Mapping[str, Any], fields: set[str], file: Path) ->
 
 
 def _check_tokenizer(model: Model, folder: Path) -> None:
-    if model.tokenizer is not None and model.tokenizer.vocab_size > model.config.vocab_size:
+    if model.has_tokenizer and model.tokenizer.vocab_size > model.config.vocab_size:
         raise CheckpointError(
             f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model {model.config.vocab_size}; "
             f"do the two belong together?"

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headway.entry_points import load_declared
 from headway.errors import InputError
 from headway.nn import masks
 from headway.nn.kv_cache import LayerCache
@@ -282,7 +283,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def use_attention(model: M, attend: str | AttentionFn) -> M:
-    """Make every attention layer of a model use this function ("reference", "fast", "flex"); returns the model."""
+    """Make every attention layer of a model use this function; returns the model.
+
+    "reference", "fast" and "flex" compute the same. A function of your own, or its registered name, may not.
+    """
+    load_declared("attention", attend, ATTENTIONS)
     if isinstance(attend, str) and attend not in ATTENTIONS:
         raise InputError(f"no attention named {attend!r}; choose from {', '.join(ATTENTIONS)}")
     function = ATTENTIONS[attend] if isinstance(attend, str) else attend

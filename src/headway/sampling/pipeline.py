@@ -25,7 +25,13 @@ from headway.sampling.history import History
 from headway.sampling.ranking import ranked
 from headway.sampling.rng import TOKEN, XTC, seeds, uniform
 from headway.sampling.samplers import SAMPLERS, BoundSampler, SamplerContext
-from headway.sampling.specs import FLAT_NAMES, ORDER_PRESETS, SAMPLER_SPECS, SHARED_PARAMETERS
+from headway.sampling.specs import (
+    FLAT_NAMES,
+    ORDER_PRESETS,
+    SAMPLER_SPECS,
+    SHARED_PARAMETERS,
+    load_declared_sampler,
+)
 
 MIN_NARROWING = 8  # top_k narrows rows that have at least this many times k columns
 
@@ -418,6 +424,8 @@ def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Group flat settings into stages; a sampler whose settings are all None is left out."""
     stages: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
+        if name not in FLAT_NAMES and name not in SAMPLER_SPECS:
+            load_declared_sampler(name)
         if name in SAMPLER_SPECS and isinstance(value, Mapping) and set(value) & set(SAMPLER_SPECS[name].parameters):
             stages.setdefault(name, {"stage": name}).update(value)
         elif name in FLAT_NAMES:

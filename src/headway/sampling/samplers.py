@@ -17,7 +17,7 @@ from headway.sampling.columns import to_column
 from headway.sampling.drawing import GREEDY_BELOW
 from headway.sampling.history import History
 from headway.sampling.parameters import Parameter
-from headway.sampling.specs import SAMPLER_SPECS, SamplerSpec
+from headway.sampling.specs import SAMPLER_SPECS, SamplerSpec, load_declared_sampler
 
 Values = dict[str, list[Any]]  # parameter → one value for all rows, or one per row
 
@@ -30,10 +30,16 @@ class Sampler:
     needs: tuple[str, ...] = ()  # further arguments: history, uniform, mu, vocab_size, ids
     hints: Mapping[str, Callable[[Values], Any]] = field(default_factory=dict)  # arguments computed on the host
     by_id: bool = False  # columns must be token ids, so it cannot run on a subset of the vocabulary
+    registered_name: str = ""  # of a sampler added by `headway.register`
 
     @property
     def name(self) -> str:
-        return self.function.__name__
+        return self.registered_name or self.function.__name__
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether it may run in a CUDA graph: the built-in ones never wait for the device."""
+        return not self.registered_name
 
     @property
     def spec(self) -> SamplerSpec:
@@ -83,6 +89,8 @@ class BoundSampler:
     @staticmethod
     def of(name: str, config: Mapping[str, Any]) -> "BoundSampler":
         """The named sampler with these values, checked; parameters left out take their defaults."""
+        if isinstance(name, str) and name not in SAMPLERS:
+            load_declared_sampler(name)
         if not isinstance(name, str) or name not in SAMPLERS:
             raise ConfigError(
                 f"no sampler named {name!r}.{suggest(str(name), SAMPLERS)} "

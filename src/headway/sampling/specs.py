@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headway.entry_points import declared, load_declared
 from headway.errors import ConfigError, suggest
 from headway.sampling.parameters import (
     BiasParam,
@@ -336,6 +337,25 @@ ORDER_PRESETS: dict[str, list[str]] = {
     "default": _in_order("constraint", "penalty", "filter", "reshape", "mirostat"),
     "temperature_first": _in_order("constraint", "penalty", "reshape", "filter", "mirostat"),
 }
+
+
+def add_spec(spec: SamplerSpec) -> None:
+    """Add a sampler of one's own to the table: in each order, after the others of its group."""
+    if spec.group not in GROUPS:
+        raise ConfigError(f"group={spec.group!r} is not one of {', '.join(GROUPS)}")
+    SAMPLER_SPECS[spec.name] = spec
+    FLAT_NAMES.update({spec.flat_name(parameter): (spec.name, parameter) for parameter in spec.parameters})
+    for order in ORDER_PRESETS.values():
+        if spec.name not in order:
+            last = max(i for i, name in enumerate(order) if SAMPLER_SPECS[name].group == spec.group)
+            order.insert(last + 1, spec.name)
+
+
+def load_declared_sampler(name: str) -> None:
+    """Import the sampler that a name belongs to, if an installed package declares it: `top_x`, `top_x_window`."""
+    owners = [sampler for sampler in declared("sampler") if name == sampler or name.startswith(f"{sampler}_")]
+    for owner in owners:
+        load_declared("sampler", owner)
 
 
 def flat_name(sampler: str, parameter: str) -> str:

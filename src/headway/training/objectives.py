@@ -2,7 +2,8 @@
 
 `nats` is the loss summed over the batch's targets (there are `batch.n_targets`; the trainer divides), `n_correct` the
 number of targets that got the highest score, or None if it would cost extra to know. A new objective is one function
-here and a dataset in task.py.
+here and a dataset in task.py; one registered by a plug-in (`headway.register`) is a training loss on the batches of
+another.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headway.config.choices import BASE_OBJECTIVES
 from headway.data.datasets.labeled import LabelBatch, SpanBatch, TagBatch
 from headway.data.datasets.mlm import MLMBatch
 from headway.data.datasets.seq2seq import Seq2SeqBatch
@@ -36,6 +38,15 @@ def causal(
     """Predict the next token at every position."""
     if isinstance(model, RNN) and not model.training:
         return _causal_in_chunks(model, batch), None
+    if not hasattr(model, "hidden_states"):  # a family of a plug-in may have logits only
+        nats = F.cross_entropy(
+            model(batch.inputs, batch.lengths).flatten(0, 1).float(),
+            batch.targets.flatten(),
+            ignore_index=IGNORE_INDEX,
+            label_smoothing=smoothing,
+            reduction="sum",
+        )
+        return nats, None
     documents = () if batch.documents is None else (batch.documents,)
     hidden = model.hidden_states(batch.inputs, batch.lengths, *documents)
     nats = token_nll(hidden, model.output_layer, batch.targets, smoothing=smoothing)
@@ -152,8 +163,8 @@ def _label_nll(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tenso
 class LossModule(nn.Module):
     """A model and its objective as one module, so that DDP and FSDP wrap one `forward`.
 
-    Label smoothing, R-Drop and the activation penalties apply in training mode only: evaluation reports the plain
-    negative log-likelihood.
+    Label smoothing, R-Drop, the activation penalties and registered objectives apply in training mode only: evaluation
+    reports the plain negative log-likelihood.
     """
 
     def __init__(
@@ -168,6 +179,7 @@ class LossModule(nn.Module):
         super().__init__()
         self.model = model
         self.objective, self.smoothing, self.rdrop_alpha = OBJECTIVES[objective], smoothing, rdrop_alpha
+        self.eval_objective = OBJECTIVES[BASE_OBJECTIVES.get(objective, objective)]
         self.ar_alpha, self.tar_beta = ar_alpha, tar_beta
         self.carried_state: list[RecurrentState] | None = None  # hidden state carried from batch to batch, if any
 
@@ -178,7 +190,7 @@ class LossModule(nn.Module):
 
     def forward(self, batch: Any) -> LossOutput:
         if not self.training:
-            return self.objective(self.model, batch)
+            return self.eval_objective(self.model, batch)
         penalties = (self.ar_alpha, self.tar_beta)
         if self.carried_state is not None:
             model = cast(RNN, self.model)

@@ -5,7 +5,7 @@ use the same schedule scaled to `muon_lr`. `skip` is a scalar on the device, 1 i
 then leaves weights and moments unchanged, without a synchronisation.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -23,7 +23,8 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, device: torch.device):
         self.names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
-        self.optimizers = OPTIMIZERS[config.optimizer](model, config)
+        made = OPTIMIZERS[config.optimizer](model, config)
+        self.optimizers = [made] if isinstance(made, torch.optim.Optimizer) else list(made)
         self.peak_lr = config.lr
         self.device = device
         for group in self.groups:
@@ -43,10 +44,18 @@ class Optimizer:
             else:
                 group["lr"] = group_lr
 
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a step may be captured in a CUDA graph: if all optimisers skip a step by themselves."""
+        return all(skips_by_itself(optimizer) for optimizer in self.optimizers)
+
     def step(self, skip: Tensor | None = None) -> None:
         for optimizer in self.optimizers:
-            # the attributes that torch's fused kernels read
-            optimizer.grad_scale, optimizer.found_inf = None, skip  # type: ignore[attr-defined]
+            if skips_by_itself(optimizer):
+                # the attributes that torch's fused kernels read
+                optimizer.grad_scale, optimizer.found_inf = None, skip  # type: ignore[union-attr]
+            elif skip is not None and bool(skip > 0):  # an optimiser of a plug-in: look, which waits for the device
+                continue
             optimizer.step()
 
     def zero_grad(self) -> None:
@@ -67,7 +76,12 @@ class Optimizer:
 
 
 def initial_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The state of a parameter before its first step, as the optimiser itself would create it."""
+    """The state of a parameter before its first step, as the optimiser itself would create it.
+
+    An optimiser of a plug-in creates its state in `step`: zeros, of the names and shapes that a step leaves.
+    """
+    if not skips_by_itself(optimizer):
+        return _zero_state(optimizer, parameter)
     if isinstance(optimizer, torch.optim.SGD) and not optimizer.defaults["momentum"]:
         return {}
     if isinstance(optimizer, Muon | torch.optim.SGD):
@@ -77,6 +91,20 @@ def initial_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> 
         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
         "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
     }
+
+
+def _zero_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
+    """Zeros in the shape of the state that a step on a copy of the parameter creates."""
+    scratch = nn.Parameter(parameter.detach().clone())
+    scratch.grad = torch.zeros_like(scratch)
+    groups, options = optimizer.param_groups, optimizer.param_groups[0]
+    optimizer.param_groups = [{**options, "params": [scratch]}]
+    try:
+        optimizer.step()
+    finally:
+        optimizer.param_groups = groups
+    state = optimizer.state.pop(scratch, {})
+    return {name: torch.zeros_like(torch.as_tensor(value)) for name, value in state.items() if value is not None}
 
 
 def _decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -131,7 +159,12 @@ def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     ]
 
 
-OPTIMIZERS = {"adamw": adamw, "adam": adam, "sgd": sgd, "muon": muon}
+OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], Any]] = {
+    "adamw": adamw,
+    "adam": adam,
+    "sgd": sgd,
+    "muon": muon,
+}
 
 
 class Muon(torch.optim.Optimizer):
@@ -191,6 +224,12 @@ class Muon(torch.optim.Optimizer):
             updates.append(update)
             start += n_parts
         return updates
+
+
+def skips_by_itself(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimiser reads `found_inf` and skips a step by it: ours, and torch's fused ones."""
+    is_fused = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and bool(optimizer.defaults.get("fused"))
+    return isinstance(optimizer, Muon) or (is_fused and not optimizer.defaults.get("amsgrad"))
 
 
 def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:

@@ -1,8 +1,8 @@
 """The task of a recipe: from TOML settings to a model, a data loader and a validation set.
 
 Text becomes windows of tokens (text_datasets.py); records such as pairs, labels, tags and questions become one example
-each (record_datasets.py). The tables `OBJECTIVES_BY_FAMILY`, `RECORD_KINDS` and `HEADS` say which family, kind of
-record and head each objective needs.
+each (record_datasets.py). The tables `RECORD_KINDS` and `HEADS` say which kind of record and which head each objective
+needs; the config of a family lists its objectives.
 """
 
 import os
@@ -15,20 +15,13 @@ from typing import Any
 import numpy as np
 
 from headway.config import (
-    BahdanauConfig,
-    BERTConfig,
-    BiLSTMConfig,
-    GPTConfig,
-    LSTMConfig,
-    ModelConfig,
+    FAMILIES,
     NGramConfig,
-    NPLMConfig,
     Recipe,
     RNNConfig,
-    Seq2SeqConfig,
     TokenizerConfig,
-    TransformerConfig,
 )
+from headway.config.choices import BASE_OBJECTIVES
 from headway.data.datasets.causal import MixtureDataset
 from headway.data.loader import BatchLoader, IndexedDataset
 from headway.data.readers import format_of
@@ -37,7 +30,7 @@ from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
 from headway.data.sources import locate
 from headway.data.splits import digest_of, read_split, with_absolute_paths
 from headway.data.token_shards import OnPrepare, PreparedCorpus, prepare_recipe
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, count, with_article
 from headway.evaluation import metrics
 from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import ValidationSet
@@ -59,6 +52,9 @@ from headway.training.text_datasets import (
     text_dataset,
     text_validation_set,
 )
+
+SMALL_TEXT_BYTES = 10_000  # a few pages: less is noted
+MANY_PASSES = 1000  # over the text, from which on a run is noted
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ class Task:
         return BatchLoader(self.dataset, sampler=sampler, rank=dist.rank, world_size=dist.size)
 
     def add_generation_metric(self, score: TaskScore, model: Model) -> TaskScore:
-        """Add BLEU or exact match of greedy translations of the validation pairs, if eval.metric asks for it."""
+        """Add the metric of greedy translations of the validation pairs that eval.metric asks for, if any."""
         metric = self.recipe.eval.metric
         if metric == "loss":
             return score
@@ -116,23 +112,9 @@ class Task:
         references = [pair.target for pair in self.validation_pairs]
         batch_size = self.recipe.eval.batch_size
         hypotheses = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
-        if metric == "exact_match":
-            return replace(score, exact_match=metrics.exact_match(hypotheses, references))
-        return replace(score, bleu=metrics.bleu(hypotheses, references))
+        return replace(score, metric=metric, metric_value=metrics.METRICS[metric](hypotheses, references))
 
 
-OBJECTIVES_BY_FAMILY: dict[type[ModelConfig], tuple[str, ...]] = {  # "auto" is the first
-    GPTConfig: ("causal",),
-    NGramConfig: ("causal",),
-    NPLMConfig: ("causal",),
-    RNNConfig: ("causal",),
-    LSTMConfig: ("causal",),
-    BERTConfig: ("masked", "classify", "tag", "span"),
-    BiLSTMConfig: ("tag", "classify"),
-    TransformerConfig: ("pairs",),
-    Seq2SeqConfig: ("pairs",),
-    BahdanauConfig: ("pairs",),
-}
 HEADS: dict[str, Callable[[Any], Model]] = {
     "masked": MaskedLM,
     "classify": Classifier,
@@ -141,17 +123,23 @@ HEADS: dict[str, Callable[[Any], Model]] = {
 }
 
 
+def loss_name(recipe: Recipe) -> str:
+    """The training loss of a recipe, a name in `OBJECTIVES`: the objective it names, or the default of its family."""
+    setting = recipe.train.objective
+    return recipe.model.objectives[0] if setting == "auto" else setting
+
+
 def resolve_objective(recipe: Recipe) -> str:
-    """The objective of a recipe: the one it names, or the default of its model family. Checks settings that belong to
-    one objective or family."""
-    family, allowed, setting = recipe.model.family, OBJECTIVES_BY_FAMILY[type(recipe.model)], recipe.train.objective
-    if setting not in ("auto", *allowed):
-        families = [config.__struct_config__.tag for config, names in OBJECTIVES_BY_FAMILY.items() if setting in names]
+    """The objective of a recipe, which decides on its data, its head and its score. With a registered loss it is the
+    objective whose batches the loss takes. Checks settings that belong to one objective or family."""
+    family, allowed, setting = recipe.model.family, recipe.model.objectives, loss_name(recipe)
+    objective = BASE_OBJECTIVES.get(setting, setting)
+    if objective not in allowed:
+        families = [name for name, config in FAMILIES.items() if objective in config.objectives]
         raise ConfigError(
             f"train.objective={setting!r} is not for the family {family}: choose {' or '.join(allowed)}, or for "
-            f"{setting!r} one of the families {', '.join(map(str, families))}"
+            f"{setting!r} one of the families {', '.join(families)}"
         )
-    objective = allowed[0] if setting == "auto" else setting
     if recipe.eval.metric == "bleu":
         metrics.check_installed()
     if recipe.eval.metric != "loss" and recipe.train.parallel == "fsdp":
@@ -161,7 +149,7 @@ def resolve_objective(recipe: Recipe) -> str:
     for name in ("ar_alpha", "tar_beta"):
         if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
             raise ConfigError(
-                f"train.{name}={value} is for recurrent models (rnn, lstm), not for a {family}: set it to 0"
+                f"train.{name}={value} is for recurrent models (rnn, lstm), not for {with_article(family)}: set it to 0"
             )
     for name, value, off in (
         ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
@@ -200,8 +188,8 @@ def _text_task(
     recipe = _with_vocabulary(recipe, tokenizer)
     if not documents and not isinstance(recipe.model, NGramConfig):
         raise ConfigError(
-            f"data.valid_fraction={recipe.data.valid_fraction} leaves no validation text, which training a "
-            f"{recipe.model.family} needs: set data.valid_fraction=0.1, or data.valid_path"
+            f"data.valid_fraction={recipe.data.valid_fraction} leaves no validation text, which training "
+            f"{with_article(recipe.model.family)} needs: set data.valid_fraction=0.1, or data.valid_path"
         )
     # Before the corpus is tokenized: a tokenizer that cannot be scored, or has no mask token, fails here.
     validation = text_validation_set(documents, objective, tokenizer, recipe) if documents else None
@@ -211,9 +199,11 @@ def _text_task(
     train_size = _describe_size(n_bytes, sum(split.n_documents for split in splits))
     valid_size = _describe_size(sum(len(document.encode()) for document in documents), len(documents))
     on_message(
-        f"text        {' + '.join(recipe.data.mix) or recipe.data.path}: {train_size}, {n_tokens:,} tokens for "
-        f"training; {valid_size if documents else 'nothing'} for validation"
+        f"text        {' + '.join(recipe.data.mix) or recipe.data.path}: {train_size}, {count(n_tokens, 'token')} "
+        f"for training; {valid_size if documents else 'nothing'} for validation"
     )
+    if note := _small_text_note(recipe, n_bytes, n_tokens):
+        on_message(f"note        {note}")
     return Task(
         recipe,
         objective,
@@ -230,6 +220,7 @@ def _text_task(
 def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on_message: OnMessage) -> Task:
     if objective == "pairs" and recipe.data.pairs is None and format_of(recipe.data.path) in ("csv", "tsv"):
         recipe = recipe.replace(data=recipe.data.replace(pairs="1,2"))  # the first two columns by default
+        on_message("note        columns 1 and 2 are the pairs, from the first row on; a header: data.pairs=NAME,NAME")
     kind, context = RECORD_KINDS[objective], context_of(recipe)
     train, valid = (list(iter_records(recipe, split, kind)) for split in ("train", "valid"))
     if not valid:
@@ -297,5 +288,18 @@ def _describe_tokenizer(recipe: Recipe, tokenizer: Tokenizer) -> str:
 
 
 def _describe_size(n_bytes: int, n_documents: int) -> str:
-    count = f"{n_documents:,} document{'s' if n_documents != 1 else ''}"
-    return f"{n_bytes / 1e6:.2f} MB in {count}" if n_bytes >= 10_000 else f"{n_bytes:,} bytes in {count}"
+    size = f"{n_bytes / 1e6:.2f} MB" if n_bytes >= 10_000 else count(n_bytes, "byte")
+    return f"{size} in {count(n_documents, 'document')}"
+
+
+def _small_text_note(recipe: Recipe, n_bytes: int, n_tokens: int) -> str:
+    """A note if the text is too small for a language model, or for the steps of the run; else empty."""
+    if n_bytes < SMALL_TEXT_BYTES:
+        return f"only {count(n_bytes, 'byte')} of text for training: a model learns them by heart; give more text"
+    if isinstance(recipe.model, NGramConfig):  # reads the text once
+        return ""
+    config = recipe.train
+    n_passes = config.steps * config.batch_size * (config.seq_len or context_of(recipe)) // max(n_tokens, 1)
+    if n_passes < MANY_PASSES or config.max_seconds or recipe.eval.patience:
+        return ""
+    return f"train.steps={config.steps} read this text {n_passes:,} times: give more, or stop early with eval.patience"

@@ -1,0 +1,1 @@
+"""A family, an attention function, a sampler, a dataset and a metric for Headway, one file each."""
