@@ -120,7 +120,7 @@ def test_sizes_below_1_are_refused(wrong):
 
 def test_an_encoder_decoder_is_refused():
     model = headway.create("transformer-mini")
-    with pytest.raises(InputError, match="a Transformer"):
+    with pytest.raises(InputError, match="Transformer is a sequence-to-sequence model"):
         evaluate(model, TEXT)
 
 

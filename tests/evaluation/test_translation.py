@@ -39,10 +39,19 @@ def test_lists_of_different_lengths_are_refused_before_the_limit():
 def test_a_model_is_scored_by_its_translations(translator):
     messages = []
     sources = ["dog " * 20, *REFERENCES[1:]]
-    options = {"num_beams": 2, "on_message": messages.append}
+    progress = []
+    options = {"num_beams": 2, "on_message": messages.append, "on_progress": progress.append}
     score = evaluate_translator(translator, sources, [REFERENCES], against=translator, **options)
     expected = [t.text for t in headway.translate(translator, sources, num_beams=2, truncate=True)]
     assert score.hypotheses == expected
     assert {result.p for result in score.comparison} == {1.0}  # the same model
     assert messages == ["note: 1 of 3 texts exceed the model's context and are cut off"] * 2
+    assert progress == [1, 2, 3] * 2
     assert score.seconds > 0
+
+
+def test_words_are_counted_as_bleu_counts_them():
+    """13a splits off punctuation, so two words and two marks are the four that BLEU needs."""
+    assert evaluate_translations(["a b c"], [["a b c"]]).is_too_short_for_bleu
+    assert not evaluate_translations(["yes, no."], [["yes, no."]]).is_too_short_for_bleu
+    assert evaluate_translations(["yes, no."], [["yes, no."]]).metrics[0].score == pytest.approx(100.0)

@@ -12,6 +12,7 @@ import torch
 from torch.testing import assert_close
 
 from headway.errors import InputError
+from headway.evaluation.contract import check_contract
 from tests.models.variants import N_ROWS, cases
 
 CASES = cases()
@@ -37,40 +38,11 @@ def ids():
 # ── for every combination of parts ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_step_by_step_equals_forward(model, ids):
-    expected = model(ids)
-    for sizes in ([14], [1] * 14, [5, 1, 1, 4, 3]):
-        state, outputs = model.start(N_ROWS), []
-        for chunk in ids.split(sizes, dim=1):
-            logits, state = model.step(chunk, state)
-            outputs.append(logits)
-        assert_close(torch.cat(outputs, dim=1), expected, **close)
-        assert state.length.tolist() == [14] * N_ROWS
-
-
-def test_batch_equals_rows_one_by_one(model, ids):
-    expected = model(ids)
-    for b in range(N_ROWS):
-        assert_close(model(ids[b : b + 1], rows=slice(b, b + 1)), expected[b : b + 1], **close)
-
-
-def test_padding_changes_nothing(model, ids):
-    lengths = torch.tensor([14, 3, 1, 9])
-    expected = model(ids)
-    padded = ids.clone()
-    for b, n in enumerate(lengths):
-        padded[b, n:] = torch.tensor([-100, 10**6])[torch.arange(14 - n) % 2]  # not even valid token ids
-    logits = model(padded, lengths)
-    for b, n in enumerate(lengths):
-        assert_close(logits[b, :n], expected[b, :n], **close)
-
-
-def test_a_future_token_never_changes_a_past_logit(model, ids):
-    expected = model(ids)
-    for t in (1, 6, 13):
-        changed = ids.clone()
-        changed[:, t:] = (changed[:, t:] + 1) % 41
-        assert_close(model(changed)[:, :t], expected[:, :t], **close)
+def test_the_model_keeps_the_contract(model):
+    """Step by step = forward, a batch = its rows, padding changes nothing, no leak, and more."""
+    report = check_contract(model.model, length=10, atol=close["atol"])
+    assert report.passed, report
+    assert report["padding-ids"].status == "passed"  # padding may hold ids that are not even in the vocabulary
 
 
 def test_ragged_steps_equal_forward(model, ids):
@@ -102,33 +74,6 @@ def test_a_ragged_batch_of_one(model, ids):
 
 
 # ── once per family ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_last_returns_only_the_last_logits_of_each_row(family_model, ids):
-    expected, lengths = family_model(ids), torch.tensor([14, 3, 1, 9])
-    logits, _ = family_model.step(ids, family_model.start(N_ROWS), lengths=lengths, last=True)
-    assert logits.shape == (N_ROWS, 1, 41)
-    assert_close(logits[:, 0], expected[torch.arange(N_ROWS), lengths - 1], **close)
-    logits, _ = family_model.step(ids, family_model.start(N_ROWS), last=True)
-    assert_close(logits, expected[:, -1:], **close)
-
-
-def test_reorder_repeats_and_drops_rows(family_model, ids):
-    """Rows 2, 0, 0, 3, 2 continue as if each were alone from the start, independently of each other."""
-    lengths, rows = torch.tensor([6, 4, 2, 5]), torch.tensor([2, 0, 0, 3, 2])
-    _, state = family_model.step(ids[:, :6], family_model.start(N_ROWS, capacity=9), lengths=lengths)
-    original = state.copy()
-    state = state.reorder(rows)
-    assert state.length.tolist() == lengths[rows].tolist()
-    following = torch.randint(41, (5, 2))
-    logits, _ = family_model.step(following, state)
-    for i, b in enumerate(rows.tolist()):
-        text = torch.cat((ids[b, : lengths[b]], following[i]))[None]
-        assert_close(logits[i], family_model(text, rows=slice(b, b + 1))[0, -2:], **close)
-    logits, _ = family_model.step(ids[:, 6:7], original)  # the copy is unaffected by steps of the reordered state
-    for b in range(N_ROWS):
-        text = torch.cat((ids[b, : lengths[b]], ids[b, 6:7]))[None]
-        assert_close(logits[b], family_model(text, rows=slice(b, b + 1))[0, -1:], **close)
 
 
 def test_reorder_accepts_row_indices_only(family_model, ids):

@@ -1,4 +1,4 @@
-"""headway check resume | cached | batched"""
+"""headway check resume | cached | batched | contract"""
 
 import tempfile
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.help import CommandApp
 from headway.cli.options import Device, Dtype, Json, Settings, print_json
+from headway.errors import ConfigError
 from headway.runs import Run
 
 if TYPE_CHECKING:
@@ -18,14 +20,9 @@ Text = Annotated[
     str | None,
     typer.Argument(help="The text; for a translation model, the source. Default: from the run's validation split."),
 ]
-Atol = Annotated[float, typer.Option(help="Largest difference allowed, in nats, at least 0.")]
+Atol = Annotated[float, typer.Option(min=0, help="Largest difference allowed, in nats.")]
 
-app = typer.Typer(
-    help="Check guarantees on your own machine: exact resume, caching and batching.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = CommandApp(help="Check guarantees on your own machine: exact resume, caching, batching and the contract.")
 
 
 @app.command()
@@ -51,8 +48,8 @@ def resume(
       headway check resume demo --kills 1 --steps 12 --json
       headway check resume demo --kills 1 --steps 8 --set train.dtype=bfloat16 --set train.grad_accum_steps=2
     """
-    from headway.cli.display import print_status
     from headway.config import load_recipe
+    from headway.display import print_status
     from headway.training.resume_check import check_resume
 
     overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
@@ -122,6 +119,76 @@ def batched(
     prefixes = [inputs.ids[:length] for length in (n, max(1, n // 2), 1, max(1, n - 1))]
     difference = max_batched_difference(loaded, prefixes, inputs.source)
     _report(difference, atol, model, n, "a padded batch and each text alone", json)
+
+
+@app.command()
+def contract(
+    model: Annotated[str, typer.Argument(help="A model directory, a run, or a family or preset (at toy size).")],
+    only: Annotated[
+        str | None, typer.Option(help="Check only these properties, such as leak,padding. Default: all.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=2, help="Rows of random tokens.")] = 4,
+    length: Annotated[int, typer.Option(min=4, help="Tokens of a row, at most the model's context.")] = 12,
+    atol: Annotated[
+        float | None, typer.Option(min=0, help="Largest difference allowed, in nats. Default: 1e-4, or rounding.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random tokens and of new weights.")] = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = False,
+) -> None:
+    """Check that a model keeps the contract that sampling, search and evaluation rely on.
+
+    A future token never changes a past logit, padding and batching change nothing, step by step equals one forward
+    pass, states can be copied and reordered, and more: docs/contract.md lists the properties. Name a family of your own
+    with --plugin. Exits with 0 if all hold, with 1 if one fails.
+
+    \b
+    Examples:
+      headway check contract gpt
+      headway check contract runs/demo --only leak,padding,step
+      headway check contract lstm --batch-size 3 --length 8 --json
+    """
+    from rich.console import Console
+
+    from headway.evaluation.contract import check_contract
+
+    loaded = _load_or_create(model, seed, device, dtype)
+    with Console(stderr=True).status("checking") as status:  # shows nothing unless stderr is a terminal
+        report = check_contract(
+            loaded,
+            only=None if only is None else [name.strip() for name in only.split(",")],
+            batch_size=batch_size,
+            length=length,
+            atol=atol,
+            seed=seed,
+            on_check=lambda name: status.update(f"checking {name}"),
+        )
+    if json:
+        print_json(report.to_dict())
+    else:
+        print(report)
+    raise typer.Exit(0 if report.passed else 1)
+
+
+def _load_or_create(name: str, seed: int, device: str, dtype: str) -> "Model":
+    """A stored model, or a new one of a family or preset, at toy size."""
+    import headway
+    from headway.config import FAMILIES
+    from headway.devices import parse_device, parse_dtype
+    from headway.models.tiny import create_tiny
+
+    if Path(name).exists():
+        return headway.load(name, device=device, dtype=dtype)
+    try:
+        tiny = create_tiny(name, seed=seed)
+    except ConfigError as error:
+        if name in FAMILIES:
+            raise
+        message = f"{name} is neither a model directory nor a run: {error}"
+        hint = "A family of your own needs --plugin MODULE."
+        raise typer.BadParameter(f"{message.removesuffix('.')} {hint}", param_hint="MODEL") from None
+    return tiny.to(parse_device(device), parse_dtype(dtype))
 
 
 def _load(name: str, text: str | None, device: str, dtype: str) -> "tuple[Model, CheckInputs]":
