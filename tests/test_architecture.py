@@ -1,6 +1,7 @@
 """The tree is the architecture: imports point one way, public names are unique, and no name hides a module."""
 
 import ast
+import pkgutil
 from importlib import import_module
 from pathlib import Path
 
@@ -12,16 +13,21 @@ PACKAGE = Path(headway.__file__).parent
 # ids lie below the functions that take and return text, and word alignment lies above `analysis`, whose maps it reads.
 ALLOWED = {
     "errors": set(),
+    "entry_points": set(),
     "files": {"errors"},
     "devices": {"errors"},
+    "display": {"data", "training"},  # the types of what it shows: nothing is imported when it runs
     "runs": {"errors", "files"},
-    "config": {"errors", "runs"},
-    "nn": {"errors"},
+    "tables": set(),
+    "config": {"errors", "entry_points", "runs"},
+    "run_reader": {"errors", "runs", "config", "models"},  # models only to load a run's model
+    "run_table": {"errors", "run_reader", "tables"},
+    "nn": {"errors", "entry_points"},
     "tokenizers": {"errors", "files"},
-    "sampling": {"errors"},
+    "sampling": {"errors", "entry_points"},
     "costs": {"config"},
     "data": {"errors", "files", "config", "tokenizers"},
-    "models": {"errors", "files", "devices", "runs", "config", "nn", "tokenizers"},
+    "models": {"errors", "entry_points", "files", "devices", "runs", "config", "nn", "tokenizers"},
     "generation.ids": {"errors", "devices", "nn", "models", "sampling"},
     "generation": {
         "errors",
@@ -38,6 +44,7 @@ ALLOWED = {
     "analysis": {
         "errors",
         "runs",
+        "run_reader",
         "config",
         "sampling",
         "nn",
@@ -47,10 +54,11 @@ ALLOWED = {
         "generation",
     },
     "generation.alignment": {"errors", "models", "tokenizers", "generation", "analysis"},
-    "evaluation": {"errors", "nn", "models", "tokenizers", "data", "generation.ids", "generation"},
+    "evaluation": {"errors", "display", "nn", "models", "tokenizers", "data", "generation.ids", "generation"},
     "training": {
         "costs",
         "errors",
+        "display",
         "files",
         "devices",
         "runs",
@@ -64,7 +72,9 @@ ALLOWED = {
     },
     "comparison": {
         "costs",
+        "entry_points",
         "devices",
+        "display",
         "errors",
         "files",
         "runs",
@@ -75,6 +85,20 @@ ALLOWED = {
         "analysis",
         "generation",
         "evaluation",
+        "training",
+    },
+    "plugins": {"errors", "config", "nn", "models", "sampling", "tokenizers", "data", "evaluation", "training"},
+    "sweeps": {
+        "errors",
+        "files",
+        "devices",
+        "runs",
+        "run_reader",
+        "tables",
+        "config",
+        "plugins",
+        "data",
+        "analysis",
         "training",
     },
 }
@@ -121,7 +145,16 @@ CONFIGS = tuple(str(file.relative_to(PACKAGE)) for file in (PACKAGE / "config").
 
 
 def test_files_without_torch_have_none():
-    for name in ("errors.py", "files.py", "runs.py", *CONFIGS, "__init__.py", "cli/__init__.py"):
+    for name in (
+        "errors.py",
+        "files.py",
+        "runs.py",
+        "run_reader.py",
+        "display.py",
+        *CONFIGS,
+        "__init__.py",
+        "cli/__init__.py",
+    ):
         tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
         modules = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
         modules |= {n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom)}
@@ -137,17 +170,28 @@ def test_public_names():
         "InputError",
         "MODELS",
         "PRESETS",
+        "check_contract",
         "compare",
+        "complete",
         "create",
         "evaluate",
         "generate",
         "load",
         "load_recipe",
         "load_tokenizer",
+        "open_run",
+        "register",
+        "sweep",
         "train",
         "translate",
     ]
     assert all(getattr(headway, name) is not None for name in headway.__all__)
+
+
+def test_dir_lists_every_public_name_and_module():
+    modules = {module.name for module in pkgutil.iter_modules(headway.__path__)} - TOP
+    assert set(dir(headway)) == {*headway.__all__, *modules, "__version__"}
+    assert all(getattr(headway, name) is import_module(f"headway.{name}") for name in modules)
 
 
 def test_no_public_name_is_two_classes():

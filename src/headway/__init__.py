@@ -3,12 +3,13 @@
     model = headway.create("gpt2")            # a family or a preset, with overrides
     model = headway.load("runs/demo")         # a model directory or a run
     for token in headway.generate(model, "Once upon"):
-        print(token.text, end="")
+        print(token.text, end="")             # as it is sampled; `headway.complete` returns whole texts
 
 Names are loaded when first used, so that `import headway` is instant.
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -20,23 +21,49 @@ _PUBLIC = {
     "MODELS": "headway.models",
     "PRESETS": "headway.config.presets",
     "generate": "headway.generation.generate",
+    "complete": "headway.generation.complete",
     "translate": "headway.generation.translate",
     "train": "headway.training.train",
     "compare": "headway.comparison.compare",
     "evaluate": "headway.evaluation.perplexity",
+    "check_contract": "headway.evaluation.contract",
     "load_recipe": "headway.config",
+    "open_run": "headway.run_reader",
+    "sweep": "headway.sweeps.sweep",
     "load_tokenizer": "headway.tokenizers",
+    "register": "headway.plugins",
     "HeadwayError": "headway.errors",
     "ConfigError": "headway.errors",
     "InputError": "headway.errors",
     "DataError": "headway.errors",
     "CheckpointError": "headway.errors",
 }
-_MODULES = ("analysis", "comparison", "config", "costs", "data", "errors", "evaluation", "generation", "models", "nn",
-            "runs", "sampling", "tokenizers", "training")  # fmt: skip
 __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from headway import analysis as analysis
+    from headway import comparison as comparison
+    from headway import config as config
+    from headway import costs as costs
+    from headway import data as data
+    from headway import devices as devices
+    from headway import display as display
+    from headway import entry_points as entry_points
+    from headway import errors as errors
+    from headway import evaluation as evaluation
+    from headway import files as files
+    from headway import generation as generation
+    from headway import models as models
+    from headway import nn as nn
+    from headway import plugins as plugins
+    from headway import run_reader as run_reader
+    from headway import run_table as run_table
+    from headway import runs as runs
+    from headway import sampling as sampling
+    from headway import sweeps as sweeps
+    from headway import tables as tables
+    from headway import tokenizers as tokenizers
+    from headway import training as training
     from headway.comparison.compare import compare as compare
     from headway.config import load_recipe as load_recipe
     from headway.config.presets import PRESETS as PRESETS
@@ -45,23 +72,33 @@ if TYPE_CHECKING:
     from headway.errors import DataError as DataError
     from headway.errors import HeadwayError as HeadwayError
     from headway.errors import InputError as InputError
+    from headway.evaluation.contract import check_contract as check_contract
     from headway.evaluation.perplexity import evaluate as evaluate
+    from headway.generation.complete import complete as complete
     from headway.generation.generate import generate as generate
     from headway.generation.translate import translate as translate
     from headway.models import MODELS as MODELS
     from headway.models import create as create
     from headway.models import load as load
+    from headway.plugins import register as register
+    from headway.run_reader import open_run as open_run
+    from headway.sweeps.sweep import sweep as sweep
     from headway.tokenizers import load_tokenizer as load_tokenizer
     from headway.training.train import train as train
+else:  # hidden from type checkers, for which a misspelt name would otherwise be any object
+
+    def __getattr__(name: str) -> object:
+        if name in _PUBLIC:
+            return getattr(import_module(_PUBLIC[name]), name)
+        if name in _modules():
+            return import_module(f"headway.{name}")
+        raise AttributeError(f"module 'headway' has no attribute {name!r}; it has: {', '.join(__all__)}")
 
 
-def __getattr__(name: str) -> object:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
-    if name in _MODULES:
-        return import_module(f"headway.{name}")
-    raise AttributeError(f"module 'headway' has no attribute {name!r}; it has: {', '.join(__all__)}")
+def _modules() -> set[str]:
+    """The modules and packages of the library."""
+    return {module.name for module in iter_modules(__path__)} - {"cli", "__main__"}
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted([*__all__, *_modules(), "__version__"])

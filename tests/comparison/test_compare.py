@@ -13,7 +13,7 @@ from headway.comparison.budget import Budget, SharedSettings, shared_recipe
 from headway.comparison.compare import compare
 from headway.comparison.lineup import TEXT_TEMPLATES as TEMPLATES
 from headway.comparison.report import plot, render_markdown, render_text
-from headway.comparison.scoring import ScoringOptions, TextEvaluator, length_ranges
+from headway.comparison.scoring import ScoringOptions, TextEvaluator, first_words, length_ranges
 from headway.config import load_recipe
 from headway.costs import flops_per_token
 from headway.data import RngKey, Seq2SeqDataset, TokenBudgetBatchSampler, read_split, synthetic_tasks
@@ -125,6 +125,20 @@ def test_every_model_learns(timeline):
         assert result.scores["bits_per_byte"] < 3.0, result.name
 
 
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        ("tement is a line of code that", "is a line of code"),  # cut out of "A statement is …"
+        ("A statement is a line of code", "A statement is a line"),
+        ("  statement is a line of code", "statement is a line of"),
+        ("one two", "one two"),
+        ("", ""),
+    ],
+)
+def test_a_prompt_begins_at_a_word(text, prompt):
+    assert first_words(text) == prompt
+
+
 def test_a_prompt_longer_than_half_the_context_is_cut(shared):
     prompt = "the cat sat on the mat"
     evaluator = TextEvaluator(shared.recipe, 12, ScoringOptions(prompt=prompt, sample_tokens=4))
@@ -232,8 +246,8 @@ def test_an_interrupted_comparison_resumes_to_the_same_scores(text, tmp_path, mo
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(NGram, "fit_texts", fit_and_interrupt)
-        assert compare(names, out=out, **options) is None
-    assert compare(names, out=out, resume=True, on_step=interrupt, **options) is None
+        assert compare(names, out=out, **options).interrupted
+    assert compare(names, out=out, resume=True, on_step=interrupt, **options).interrupted
     resumed = compare(names, out=out, resume=True, **options)
     uninterrupted = compare(names, out=tmp_path / "uninterrupted", **options)
     assert [result.scores for result in resumed.results] == [result.scores for result in uninterrupted.results]

@@ -49,7 +49,7 @@ def test_of_equal_scores_the_more_likely_token_wins():
 
 
 def test_wrong_requests_are_refused():
-    with pytest.raises(InputError, match="NGram has no hidden states"):
+    with pytest.raises(InputError, match="a 3-gram has no hidden states"):
         contrastive_search(headway.create("ngram", vocab_size=5), [1], max_new_tokens=2)
     model = gpt()
     with pytest.raises(ConfigError, match=r"alpha=1.5 must be a number from 0 \(greedy\) to 1"):

@@ -122,7 +122,7 @@ def test_sampling_is_determined_by_the_seed():
     first = translate(model, TEXTS, top_p=0.9, seed=3, max_new_tokens=8)
     assert [t.text for t in first] == [t.text for t in translate(model, TEXTS, top_p=0.9, seed=3, max_new_tokens=8)]
     assert [t.text for t in first] != [t.text for t in translate(model, TEXTS, top_p=0.9, seed=4, max_new_tokens=8)]
-    assert first[0].score is None
+    assert first[0].score == first[0].log_prob
     assert first[0].log_prob < 0
     greedy = translate(model, TEXTS, temperature=0.0, max_new_tokens=8)
     assert [t.tokens for t in greedy] == [t.tokens for t in translate(model, TEXTS, num_beams=1, max_new_tokens=8)]
@@ -170,15 +170,33 @@ def test_translations_come_from_the_longest_source_to_the_shortest():
     assert rows == [2, 4, 0, 5, 3, 1]  # the empty one first
 
 
+def attend_equally(model, layer):
+    """Make all cross-attention weights of a layer equal."""
+    block = model.decoder.blocks[layer].cross_attention
+    with torch.no_grad():
+        block.kv.weight.zero_()
+        block.kv.bias.zero_()
+
+
 def test_words_align_with_the_source_words_they_attend_to():
-    model = translator()
+    tokenizer = train_tokenizer("bpe", ["the cats sat"] * 3, vocab_size=262)
+    model = translator(vocab_size=tokenizer.vocab_size, eos_id=tokenizer.eos_id, bos_id=tokenizer.bos_id, n_layers=3)
+    model.tokenizer = tokenizer
     words = align(model, "the cat sat", "abc de")
     assert [word.word for word in words] == ["abc", "de"]
     assert all(word.source == ["the", "cat", "sat"][word.source_index] and 0 < word.weight <= 1 for word in words)
     assert align(model, "", "abc") == []
-    with torch.no_grad():  # in the penultimate layer all attention weights become equal
-        block = model.decoder.blocks[0].cross_attention
-        block.kv.weight.zero_()
-        block.kv.bias.zero_()
-    [word] = align(model, "a cats", "abc")  # " cats" has five of the seven tokens, EOS included
-    assert (word.source, word.weight) == ("cats", pytest.approx(5 / 7, abs=1e-5))
+    attend_equally(model, layer=1)  # the penultimate
+    [word] = align(model, "a cats", "abc")
+    n_tokens, n_cats = len(tokenizer.encode("a cats")) + 1, len(tokenizer.encode("a cats")) - 1  # EOS; all but "a"
+    assert n_cats > 1
+    assert (word.source, word.weight) == ("cats", pytest.approx(n_cats / n_tokens, abs=1e-5))
+
+
+def test_letters_align_with_letters_if_the_tokens_are_letters():
+    model = translator()
+    letters = align(model, "the cat", "ab c")
+    assert [letter.word for letter in letters] == ["a", "b", "c"]
+    assert all(letter.source == "thecat"[letter.source_index] and 0 < letter.weight <= 1 for letter in letters)
+    attend_equally(model, layer=1)  # the last of two
+    assert [letter.weight for letter in align(model, "the cat", "ab c")] == pytest.approx([1 / 8] * 3, abs=1e-5)

@@ -95,7 +95,7 @@ def test_a_row_of_length_zero_may_be_padded_beyond_the_context():
 
 
 def test_repr_is_one_line():
-    assert repr(make().start(2)) == "KVCache(2 rows of [0, 0] tokens, capacity 16, 18,432 bytes)"
+    assert repr(make().start(2)) == "KVCache(2 rows of 0 tokens, capacity 16, 18,432 bytes)"
 
 
 def test_wrong_batch_sizes_and_lengths_are_reported():

@@ -15,6 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from headway.comparison.budget import (
     Budget,
     SharedSettings,
@@ -35,6 +37,7 @@ from headway.comparison.results import Comparison, CurvePoint, ModelResult
 from headway.comparison.scoring import Evaluator, ScoringOptions, make_evaluator
 from headway.comparison.selection import (
     Candidate,
+    GivenModel,
     Overrides,
     check_overrides,
     find_candidates,
@@ -44,17 +47,21 @@ from headway.comparison.selection import (
 )
 from headway.config import NGramConfig, Recipe, load_recipe
 from headway.costs import flops_per_token
+from headway.devices import parse_device
 from headway.errors import CheckpointError
 from headway.files import free_name, non_finite_to_null, write_text
 from headway.models import load
+from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.runs import Run
 from headway.tokenizers import Tokenizer
+from headway.training.callbacks import Callbacks, progress_callbacks
 from headway.training.progress import OnMessage, OnStep
+from headway.training.threads import cpu_threads
 from headway.training.train import train
 
 
 def compare(
-    names: Sequence[str] = (),
+    models: Sequence[str | LanguageModel | Seq2SeqLM] = (),
     *,
     data: str = "pydocs",
     params: int | None = None,
@@ -69,20 +76,25 @@ def compare(
     sample_tokens: int = 50,
     out: str | Path | None = None,
     resume: bool = False,
-    on_message: OnMessage = lambda line: None,
-    on_step: OnStep = lambda progress: None,
-) -> Comparison | None:
-    """Train and score several models on the same data; returns None if training was interrupted.
+    quiet: bool = False,
+    on_message: OnMessage | None = None,
+    on_step: OnStep | None = None,
+) -> Comparison:
+    """Train and score several models on the same data.
 
-    `names` are templates (`TEXT_TEMPLATES`, `PAIR_TEMPLATES`), recipes, TOML files, and runs, which are scored as they
-    are; the default is every template for this kind of data. `settings` are those of recipes, for all models
-    ("train.seed=2"; a setting of `model` for those that have it) or for one ("gpt:model.dropout=0.1").
+    `models` are names: of templates (`TEXT_TEMPLATES`, `PAIR_TEMPLATES`), of families you registered, of recipes and
+    TOML files. Runs, and models that you pass themselves, are scored as they are. The default is every template for
+    this kind of data. `settings` are those of recipes, for all models ("train.seed=2"; a setting of `model` for those
+    that have it) or for one ("gpt:model.dropout=0.1").
     Sequence-to-sequence models translate the first `limit` sources of the evaluation split, and as many of
     `long_data`, a second data source with longer sentences. With `resume`, models that are finished in `out` are not
     trained again.
+
+    Progress is shown as by `headway.train`: unless `quiet`, or if you pass callbacks of your own. If training is
+    interrupted, the comparison has no results, and its `interrupted` is true.
     """
     setup = _set_up(
-        names,
+        models,
         data,
         Budget(params, tokens, seconds),
         context,
@@ -92,10 +104,32 @@ def compare(
     out_dir = Path(out) if out is not None else free_name(Path("runs") / "compare")
     if out_dir.exists() and any(out_dir.iterdir()) and not resume:
         raise CheckpointError(f"{out_dir} already exists; choose another folder with --out, or continue with --resume")
-    shared, recipes = _prepare(setup, out_dir, on_message)
-    if not _train_all(recipes, out_dir, resume, on_message, on_step):
-        return None
-    return _score_all(setup, shared, recipes, out_dir, on_message)
+    with progress_callbacks(quiet, on_step, on_message) as callbacks:
+        shared, recipes = _prepare(setup, out_dir, callbacks.on_message)
+        config = setup.recipe.train
+        threads = cpu_threads(config.threads, parse_device(config.device), on_message=callbacks.on_message)
+        with threads:  # the same for all models
+            is_trained = _train_all(recipes, out_dir, resume, callbacks)
+            results = _score_all(setup, shared.tokenizer, out_dir, callbacks.on_message) if is_trained else []
+    comparison = Comparison(
+        data=setup.data,
+        kind=setup.kind,
+        split=setup.evaluator.split,
+        size=setup.evaluator.size,
+        context=setup.context,
+        vocab_size=shared.tokenizer.vocab_size,
+        budget=setup.budget.summary if recipes else "as they were trained",
+        results=results,
+        metric=setup.evaluator.metric,
+        longest=setup.evaluator.longest_train_source(shared.tokenizer) if recipes else None,
+        prompt=setup.evaluator.prompt,
+        path=str(out_dir),
+        interrupted=not is_trained,
+    )
+    if is_trained:
+        document = json.dumps(non_finite_to_null(comparison.to_dict()), indent=1, ensure_ascii=False)
+        write_text(out_dir / "compare.json", document + "\n")
+    return comparison
 
 
 @dataclass(frozen=True)
@@ -128,7 +162,7 @@ class _Setup:
 
 
 def _set_up(
-    names: Sequence[str],
+    models: Sequence[str | LanguageModel | Seq2SeqLM],
     data: str,
     budget: Budget,
     context: int | None,
@@ -137,7 +171,7 @@ def _set_up(
 ) -> _Setup:
     recipe = shared_recipe(data, overrides.shared)
     kind = data_kind(recipe.data)
-    candidates = find_candidates(names, kind)
+    candidates = find_candidates(models, kind)
     check_overrides(overrides, candidates)
     context = shared_context(context, kind, candidates)
     evaluator = make_evaluator(recipe, kind, context, options)
@@ -155,20 +189,19 @@ def _prepare(setup: _Setup, out_dir: Path, on_message: OnMessage) -> tuple[Share
     shared = SharedSettings(setup.recipe, setup.kind, setup.context, setup.budget, tokenizer, tokenizer_dir)
     recipes = {}
     for name, candidate in setup.candidates.items():
-        if not isinstance(candidate, Path):
+        if isinstance(candidate, ModelTemplate | Recipe):
             own_settings = setup.overrides.by_model.get(name, [])
             recipes[name] = shared.recipe_for(candidate, setup.overrides.shared, own_settings)
-        elif warning := leakage_warning(candidate, setup.recipe.data):
+        elif isinstance(candidate, Path) and (warning := leakage_warning(candidate, setup.recipe.data)):
             on_message(f"warning     {name} {warning}")
     manifest["recipes"] = check_same_recipes(out_dir, recipes, finished)
     write_manifest(out_dir, manifest, tokenizer)
     return shared, recipes
 
 
-def _train_all(
-    recipes: Mapping[str, Recipe], out_dir: Path, resume: bool, on_message: OnMessage, on_step: OnStep
-) -> bool:
+def _train_all(recipes: Mapping[str, Recipe], out_dir: Path, resume: bool, callbacks: Callbacks) -> bool:
     """Train one model after the other, skipping finished ones; returns False if training was interrupted."""
+    on_message = callbacks.on_message
     for number, (name, recipe) in enumerate(recipes.items(), 1):
         if is_finished(out_dir / name):
             on_message(f"finished    {name}, in an earlier run")
@@ -178,39 +211,28 @@ def _train_all(
         if is_ngram:  # fitted in one pass: an interrupted one starts over
             shutil.rmtree(out_dir / name, ignore_errors=True)
         result = train(
-            recipe, out=out_dir / name, resume=resume and not is_ngram, on_message=on_message, on_step=on_step
+            recipe,
+            out=out_dir / name,
+            resume=resume and not is_ngram,
+            on_step=callbacks.on_step,
+            on_message=on_message,
+            on_prepare=callbacks.on_prepare,
         )
         if result.interrupted:
             return False
     return True
 
 
-def _score_all(
-    setup: _Setup, shared: SharedSettings, recipes: Mapping[str, Recipe], out_dir: Path, on_message: OnMessage
-) -> Comparison:
-    """Score every model, and write compare.json."""
-    evaluator, results = setup.evaluator, []
+def _score_all(setup: _Setup, tokenizer: Tokenizer, out_dir: Path, on_message: OnMessage) -> list[ModelResult]:
+    results = []
     for name, candidate in setup.candidates.items():
         on_message(f"scoring     {name}")
+        if isinstance(candidate, GivenModel):
+            results.append(_score_model(name, candidate.model, setup.evaluator, tokenizer))
+            continue
         run = candidate if isinstance(candidate, Path) else out_dir / name
-        results.append(_score_run(name, run, candidate, evaluator, shared.tokenizer))
-    comparison = Comparison(
-        data=setup.data,
-        kind=setup.kind,
-        split=evaluator.split,
-        size=evaluator.size,
-        context=setup.context,
-        vocab_size=shared.tokenizer.vocab_size,
-        budget=setup.budget.summary if recipes else "as they were trained",
-        results=results,
-        metric=evaluator.metric,
-        longest=evaluator.longest_train_source(shared.tokenizer) if recipes else None,
-        prompt=evaluator.prompt,
-        path=str(out_dir),
-    )
-    document = json.dumps(non_finite_to_null(comparison.to_dict()), indent=1, ensure_ascii=False)
-    write_text(out_dir / "compare.json", document + "\n")
-    return comparison
+        results.append(_score_run(name, run, candidate, setup.evaluator, tokenizer))
+    return results
 
 
 def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator, tokenizer: Tokenizer) -> ModelResult:
@@ -234,6 +256,26 @@ def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator,
         seconds=float(end["seconds"]),
         scores=scores,
         curve=[] if isinstance(candidate, Path) else _training_curve(log, n_tokens, steps, token_flops),
+        by_length=by_length,
+        sample=evaluator.sample(model),
+    )
+
+
+def _score_model(name: str, model: Any, evaluator: Evaluator, tokenizer: Tokenizer) -> ModelResult:
+    """The result of a model that was passed in: what its training cost is not known."""
+    scores, by_length = evaluator.score(model, tokenizer)
+    n_params = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 0
+    return ModelResult(
+        name=name,
+        year=None,
+        title="as it was passed in",
+        run="",
+        n_params=n_params,
+        n_tokens=0,
+        steps=0,
+        flops=0.0,
+        seconds=0.0,
+        scores=scores,
         by_length=by_length,
         sample=evaluator.sample(model),
     )

@@ -39,6 +39,7 @@ def render_markdown(comparison: Comparison) -> str:
 
 def plot(comparison: Comparison, file: str | Path) -> Path:
     """Language models: bits per byte against training FLOPs. Sequence-to-sequence: the score against source length."""
+    title = f"{comparison.data}, {comparison.budget}"
     if comparison.kind == "text":
         lines = [
             PlotLine(
@@ -48,7 +49,7 @@ def plot(comparison: Comparison, file: str | Path) -> Path:
             )
             for result in comparison.results
         ]
-        return plot_compute(lines, file, ylabel="bits per byte of held-out text")
+        return plot_compute(lines, file, ylabel="bits per byte of held-out text", title=title)
     is_exact_match = comparison.metric == "exact_match"
     lines = [
         PlotLine(
@@ -58,8 +59,15 @@ def plot(comparison: Comparison, file: str | Path) -> Path:
         )
         for result in comparison.results
     ]
-    ylabel = "exact match, %" if is_exact_match else "BLEU"
-    return plot_lengths(lines, file, ylabel=ylabel, xlabel="source tokens", longest=comparison.longest)
+    return plot_lengths(
+        lines,
+        file,
+        ylabel="exact match (%)" if is_exact_match else "BLEU",
+        xlabel="source length (tokens)",
+        title=title,
+        top=100 if is_exact_match else None,
+        longest=comparison.longest,
+    )
 
 
 def _label(result: ModelResult) -> str:

@@ -25,8 +25,10 @@ class LengthBucket:
     bleu: float | None = None  # None for tasks with one right answer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelResult:
+    """One model of a comparison: what it cost and how it scored."""
+
     name: str
     year: int | None
     title: str
@@ -41,9 +43,15 @@ class ModelResult:
     by_length: list[LengthBucket] = field(default_factory=list)
     sample: str = ""
 
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
+        return f"ModelResult({self.name!r}, {self.n_params:,} parameters, {scores})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
+    """All models of a comparison, and what they were scored on."""
+
     data: str
     kind: str  # "text" or "pairs"
     split: str  # the split that is scored, "valid" or "test"
@@ -56,6 +64,11 @@ class Comparison:
     longest: int | None = None  # pairs: tokens of the longest source in the training split
     prompt: str = ""
     path: str = ""
+    interrupted: bool = False  # while training: there are no results yet; `resume=True` continues
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{result.name} {result.scores[self.metric]:.4g}" for result in self.results)
+        return f"Comparison({self.data!r}, {self.metric}: {scores or 'interrupted'})"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

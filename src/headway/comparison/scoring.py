@@ -12,13 +12,13 @@ from headway.config import Recipe
 from headway.data.sources import open_pairs
 from headway.data.splits import read_split, sources_of
 from headway.data.synthetic_tasks import is_task
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, count
 from headway.evaluation import metrics
 from headway.evaluation.perplexity import evaluate
 from headway.generation.generate import generate
 from headway.generation.translate import translate
 from headway.models import Model
-from headway.models.base import language_model
+from headway.models.adapter import language_model
 from headway.tokenizers import Tokenizer
 from headway.training.record_datasets import iter_pairs
 
@@ -70,6 +70,14 @@ def _empty_split_error(recipe: Recipe) -> DataError:
     return DataError(f"the {split} split of {path} is empty: raise data.{split}_fraction, or set data.{split}_path")
 
 
+def first_words(text: str) -> str:
+    """A prompt: the first words of a text. The held-out end of a longer text may begin inside a word, which is left
+    out."""
+    words = text.split()
+    is_cut = text[:1].isalnum() and not text[0].isupper() and len(words) > PROMPT_WORDS
+    return " ".join(words[is_cut : is_cut + PROMPT_WORDS])
+
+
 class TextEvaluator:
     """Bits per byte and perplexity, in consecutive windows of `context` tokens."""
 
@@ -80,17 +88,15 @@ class TextEvaluator:
         self.documents = list(read_split(recipe.data, self.split))
         if not self.documents:
             raise _empty_split_error(recipe)
-        self.size = f"{sum(len(text.encode()) for text in self.documents):,} bytes"
-        first_words = " ".join(self.documents[0].split()[:PROMPT_WORDS])
-        self.prompt = first_words if options.prompt is None else options.prompt
+        self.size = count(sum(len(text.encode()) for text in self.documents), "byte")
+        self.prompt = first_words(self.documents[0]) if options.prompt is None else options.prompt
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
-        score = evaluate(model, self.documents, context=self.context)
+        score = evaluate(model, self.documents, context=self.context, quiet=True)
         return {"bits_per_byte": score.bits_per_byte, "perplexity": score.perplexity}, []
 
     def sample(self, model: Model) -> str:
         """The prompt and its continuation. A prompt that fills the context is cut to half of it."""
-        assert model.tokenizer is not None
         prompt, context = self.prompt, model.config.context or 2**31
         ids = model.tokenizer.encode(prompt)
         if len(ids) > context // 2:
@@ -114,7 +120,7 @@ class PairsEvaluator:
         self.pairs = list(islice(iter_pairs(recipe, self.split), options.limit))
         if not self.pairs:
             raise _empty_split_error(recipe)
-        self.size = f"{len(self.pairs):,} pairs"
+        self.size = count(len(self.pairs), "pair")
         self.n_split_pairs = len(self.pairs)  # the pairs of long_data follow, and count by length only
         if options.long_data is not None:
             train_sources = {pair.source for pair in iter_pairs(recipe, "train")}
@@ -146,7 +152,6 @@ class PairsEvaluator:
 
     def _translate(self, model: Model) -> list[str]:
         """One line per pair, of at most twice the longest reference and ten tokens."""
-        assert model.tokenizer is not None
         max_new_tokens = 10 + 2 * max(len(model.tokenizer.encode(pair.target)) for pair in self.pairs)
         if model.config.context:
             max_new_tokens = min(max_new_tokens, model.config.context - 1)

@@ -3,8 +3,6 @@
 Names load on first use: reading and preparing text does not import torch, batches do.
 """
 
-# ruff: noqa: F401 (the imports are for type checkers)
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -31,36 +29,61 @@ _PUBLIC = {
 __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from headway.data.builtin import CORPORA
-    from headway.data.datasets.causal import CausalDataset, MixtureDataset, PackedDataset, consecutive_windows
-    from headway.data.datasets.labeled import (
-        ClassificationDataset,
-        LabelBatch,
-        SpanBatch,
-        SpanDataset,
-        TagBatch,
-        TaggingDataset,
-    )
-    from headway.data.datasets.mlm import MLMBatch, MLMDataset, mask_tokens
-    from headway.data.datasets.seq2seq import Seq2SeqBatch, Seq2SeqDataset
-    from headway.data.loader import IGNORE_INDEX, BatchLoader, CausalBatch, RngKey, prefetch
-    from headway.data.records import Answer, LabelledText, Pair, Question, Record, TaggedSentence
-    from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
-    from headway.data.sources import DataSource, locate, open_source
-    from headway.data.splits import Split, SplitFractions, load_documents, read_split, split, split_records
-    from headway.data.statistics import DataSummary, summarize
-    from headway.data.synthetic_tasks import TASKS, pairs
-    from headway.data.token_shards import (
-        PreparedCorpus,
-        TokenArray,
-        cache_folder,
-        open_prepared,
-        prepare,
-        prepare_recipe,
-    )
+    from headway.data.builtin import CORPORA as CORPORA
+    from headway.data.datasets.causal import CausalDataset as CausalDataset
+    from headway.data.datasets.causal import MixtureDataset as MixtureDataset
+    from headway.data.datasets.causal import PackedDataset as PackedDataset
+    from headway.data.datasets.causal import consecutive_windows as consecutive_windows
+    from headway.data.datasets.labeled import ClassificationDataset as ClassificationDataset
+    from headway.data.datasets.labeled import LabelBatch as LabelBatch
+    from headway.data.datasets.labeled import SpanBatch as SpanBatch
+    from headway.data.datasets.labeled import SpanDataset as SpanDataset
+    from headway.data.datasets.labeled import TagBatch as TagBatch
+    from headway.data.datasets.labeled import TaggingDataset as TaggingDataset
+    from headway.data.datasets.mlm import MLMBatch as MLMBatch
+    from headway.data.datasets.mlm import MLMDataset as MLMDataset
+    from headway.data.datasets.mlm import mask_tokens as mask_tokens
+    from headway.data.datasets.seq2seq import Seq2SeqBatch as Seq2SeqBatch
+    from headway.data.datasets.seq2seq import Seq2SeqDataset as Seq2SeqDataset
+    from headway.data.loader import IGNORE_INDEX as IGNORE_INDEX
+    from headway.data.loader import BatchLoader as BatchLoader
+    from headway.data.loader import CausalBatch as CausalBatch
+    from headway.data.loader import RngKey as RngKey
+    from headway.data.loader import prefetch as prefetch
+    from headway.data.records import Answer as Answer
+    from headway.data.records import LabelledText as LabelledText
+    from headway.data.records import Pair as Pair
+    from headway.data.records import Question as Question
+    from headway.data.records import Record as Record
+    from headway.data.records import TaggedSentence as TaggedSentence
+    from headway.data.sampler import BatchSampler as BatchSampler
+    from headway.data.sampler import TokenBudgetBatchSampler as TokenBudgetBatchSampler
+    from headway.data.sources import DataSource as DataSource
+    from headway.data.sources import locate as locate
+    from headway.data.sources import open_source as open_source
+    from headway.data.splits import Split as Split
+    from headway.data.splits import SplitFractions as SplitFractions
+    from headway.data.splits import load_documents as load_documents
+    from headway.data.splits import read_split as read_split
+    from headway.data.splits import split as split
+    from headway.data.splits import split_records as split_records
+    from headway.data.statistics import DataSummary as DataSummary
+    from headway.data.statistics import summarize as summarize
+    from headway.data.synthetic_tasks import TASKS as TASKS
+    from headway.data.synthetic_tasks import pairs as pairs
+    from headway.data.token_shards import PreparedCorpus as PreparedCorpus
+    from headway.data.token_shards import TokenArray as TokenArray
+    from headway.data.token_shards import cache_folder as cache_folder
+    from headway.data.token_shards import open_prepared as open_prepared
+    from headway.data.token_shards import prepare as prepare
+    from headway.data.token_shards import prepare_recipe as prepare_recipe
+else:  # hidden from type checkers, for which a misspelt name would otherwise be any object
+
+    def __getattr__(name: str) -> object:
+        if name in _PUBLIC:
+            return getattr(import_module(_PUBLIC[name]), name)
+        raise AttributeError(f"module 'headway.data' has no attribute {name!r}")
 
 
-def __getattr__(name: str) -> object:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
-    raise AttributeError(f"module 'headway.data' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from headway.data.readers import ENDINGS
-from headway.errors import DataError
+from headway.errors import DataError, install_command
 
 PREFIX = "hub:"
 
@@ -27,7 +27,7 @@ def fetch(source: str) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError:
-        raise DataError(f"{source}: the hub needs huggingface_hub: pip install 'headway[hub]'") from None
+        raise DataError(f"{source}: the hub needs huggingface_hub: {install_command('hub')}") from None
     patterns = [files] if files else [f"*{ending}{gz}" for ending in ENDINGS for gz in ("", ".gz")]
     try:
         folder = snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=patterns)

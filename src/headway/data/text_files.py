@@ -53,7 +53,7 @@ def _encoding_hint(data: bytes, name: str) -> str:
         return "convert it first, for example: iconv -f latin1 -t utf-8"
     return (
         f"convert it first, for example: iconv -f latin1 -t utf-8 {name} > converted.txt; for training data, "
-        f"data.errors=replace (--errors replace) substitutes � for each invalid byte"
+        f"data.errors=replace (headway data: --errors replace) substitutes � for each invalid byte"
     )
 
 

@@ -14,7 +14,8 @@ from headway.errors import InputError
 from headway.generation.generate import encode_prompts
 from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.generation.translate import translate
-from headway.models.base import Model, Seq2SeqLM, eval_mode, language_model
+from headway.models.adapter import language_model
+from headway.models.base import Model, Seq2SeqLM, described, eval_mode
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.padding import pad_ids
 
@@ -80,7 +81,7 @@ def _source_inputs(model: Model, source: Sequence[int] | None, n_rows: int = 1) 
         language_model(model)
         return {}
     if source is None:
-        raise InputError(f"a {type(model).__name__} decodes from a source: give one with source=…")
+        raise InputError(f"{described(model)} decodes from a source: give one with source=…")
     return {"source": torch.tensor([list(source)] * n_rows, device=model.device)}
 
 

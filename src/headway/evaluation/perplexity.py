@@ -18,10 +18,12 @@ from torch import Tensor
 
 from headway.data.datasets.causal import consecutive_windows
 from headway.data.loader import IGNORE_INDEX, CausalBatch
+from headway.display import BytesDisplay
 from headway.errors import ConfigError, DataError, InputError
 from headway.evaluation.validation import LossFn, LossOutput, Ranks, SingleProcess, exp_or_inf, sum_losses
 from headway.models import GPT, NGram
-from headway.models.base import LanguageModel, Model, eval_mode, language_model
+from headway.models.adapter import language_model
+from headway.models.base import AnyLanguageModel, LanguageModel, eval_mode, tokenizer_of
 from headway.nn.cross_entropy import token_nll
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.masks import padding
@@ -31,7 +33,7 @@ from headway.tokenizers.base import check_texts
 MAX_LOGITS_PER_BATCH = 2**25  # numbers held at once: 128 MiB in float32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LMScore:
     """The score of a language model on a text."""
 
@@ -41,6 +43,9 @@ class LMScore:
     n_bytes: int
     context: int  # tokens in a window
     lost_bytes: int = 0  # charged 8 bits each
+
+    def __repr__(self) -> str:
+        return f"LMScore({self.summary})"
 
     @property
     def perplexity(self) -> float:
@@ -103,11 +108,12 @@ class ValidationText:
 
 @torch.no_grad()
 def evaluate(
-    model: Model | LanguageModel,
+    model: AnyLanguageModel,
     documents: str | Sequence[str],
     *,
     context: int | None = None,
     batch_size: int = 16,
+    quiet: bool = False,
 ) -> LMScore:
     """Score a language model on one text or several.
 
@@ -116,26 +122,35 @@ def evaluate(
 
     `context` is the length of a window in tokens, by default the model's own context. To compare models, give all the
     same. `batch_size` is the number of windows scored at a time; it changes speed and memory, not the score.
+    A long text shows its progress on stderr, unless `quiet`.
     """
     for name, value in (("context", context), ("batch_size", batch_size)):
         if value is not None and value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
     documents = [documents] if isinstance(documents, str) else list(documents)
     model = language_model(model)
-    if model.tokenizer is None:
+    tokenizer = tokenizer_of(model)
+    if tokenizer is None:
         check_texts(documents)
         raise InputError(
             "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
         )
     text = ValidationText(
         documents,
-        model.tokenizer,
+        tokenizer,
         vocab_size=model.config.vocab_size,
         context=context or model.config.context,
         batch_size=batch_size,
     )
-    with eval_mode(model), CPUKernels(model, pack=False):
-        return text.score(lambda batch: batch_nll(model, batch))
+    with eval_mode(model), CPUKernels(model, pack=False), BytesDisplay("scoring", text.n_bytes) as display:
+
+        def score_batch(batch: CausalBatch) -> LossOutput:
+            loss = batch_nll(model, batch)
+            if not quiet:
+                display.add(text.n_bytes * batch.n_targets // len(text.stream))
+            return loss
+
+        return text.score(score_batch)
 
 
 def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:

@@ -15,7 +15,7 @@ from headway.evaluation import metrics
 from headway.evaluation.metrics import Metric, PairedBootstrapResult, check_lines
 from headway.generation.noisy_channel import NoisyChannelReranker
 from headway.generation.source import truncated_sources
-from headway.generation.translate import DEFAULT_BATCH_SOURCES, DEFAULT_BEAMS, translate
+from headway.generation.translate import DEFAULT_BATCH_SOURCES, DEFAULT_BEAMS, translations
 from headway.models.base import Model, Seq2SeqLM
 
 BLEU_ORDER = 4  # BLEU counts n-grams of up to four words
@@ -35,8 +35,9 @@ class TranslationScore:
 
     @property
     def is_too_short_for_bleu(self) -> bool:
-        """Whether no reference has the four words that BLEU needs."""
-        return all(len(line.split()) < BLEU_ORDER for reference in self.references for line in reference)
+        """Whether no reference has the four words that BLEU needs, as sacreBLEU counts words."""
+        words = (metrics.bleu_words(line) for reference in self.references for line in reference)
+        return all(len(line) < BLEU_ORDER for line in words)
 
     def sentences(self) -> list[dict[str, Any]]:
         """The scores of each sentence, with its text and references."""
@@ -102,12 +103,14 @@ def evaluate_translator(
     limit: int | None = None,
     lowercase: bool = False,
     on_message: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[int], None] = lambda n_done: None,
 ) -> TranslationScore:
     """Translate the sources by beam search and score the result.
 
     Sources that exceed the context are cut off, because every source counts; `on_message` says how many. `against` are
     the translations of a second system, or a second model that translates the same sources. It is never reranked, so
-    that you can compare a model with and without its reranker.
+    that you can compare a model with and without its reranker. `on_progress` is called with the number of sources
+    translated so far.
     """
     check_lines(sources, references)
     if against is not None and not isinstance(against, Model):
@@ -115,10 +118,10 @@ def evaluate_translator(
     sources = sources[:limit]
     options: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "batch_size": batch_size}
     start = time.monotonic()
-    hypotheses = _translate(model, sources, on_message, reranker=reranker, **options)
+    hypotheses = _translate(model, sources, on_message, on_progress, reranker=reranker, **options)
     seconds = time.monotonic() - start
     if isinstance(against, Model):
-        against = _translate(against, sources, on_message, **options)
+        against = _translate(against, sources, on_message, on_progress, **options)
     score = evaluate_translations(
         hypotheses,
         [reference[:limit] for reference in references],
@@ -128,9 +131,18 @@ def evaluate_translator(
     return replace(score, seconds=seconds)
 
 
-def _translate(model: Any, sources: Sequence[str], on_message: Callable[[str], None], **options: Any) -> list[str]:
+def _translate(
+    model: Any,
+    sources: Sequence[str],
+    on_message: Callable[[str], None],
+    on_progress: Callable[[int], None],
+    **options: Any,
+) -> list[str]:
     """The best translation of each source, on one line."""
     if n_truncated := len(truncated_sources(model, sources)):
         on_message(f"note: {n_truncated:,} of {len(sources):,} texts exceed the model's context and are cut off")
-    translations = translate(model, sources, truncate=True, **options)
-    return [" ".join(translation.text.split("\n")) for translation in translations]
+    texts = [""] * len(sources)
+    for n_done, (row, translation) in enumerate(translations(model, sources, truncate=True, **options), 1):
+        texts[row] = " ".join(translation.text.split("\n"))
+        on_progress(n_done)
+    return texts

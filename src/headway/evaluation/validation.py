@@ -55,6 +55,21 @@ class EvalResult(Protocol):
     def to_dict(self) -> dict[str, float]: ...
 
 
+@dataclass(frozen=True)
+class NotScored:
+    """In place of a score, where a run was interrupted before its last validation or has no validation set. It is
+    false, so `if result.score:` tells."""
+
+    selection_loss: float = math.inf
+    summary: str = "not scored"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def to_dict(self) -> dict[str, float]:
+        return {}
+
+
 class ValidationSet(Protocol):
     """Held-out examples, ready to be scored again and again."""
 

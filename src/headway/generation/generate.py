@@ -5,9 +5,9 @@ detokenization and the ways a text ends: an EOS token, a stop string, or its len
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,17 +18,16 @@ from headway.generation.contrastive import contrastive_search
 from headway.generation.decode_loop import DecodeLoop
 from headway.generation.inputs import check_row_count, prompt_lists
 from headway.generation.limits import resolve_max_new_tokens
-from headway.generation.sampling_params import check_token_ids, eos_token_ids, make_pipeline
-from headway.generation.text_stream import StopAwareText, StopConditions, TextStream, detokenize
-from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, language_model
+from headway.generation.sampling_params import PerPrompt, check_token_ids, eos_token_ids, given, make_pipeline
+from headway.generation.text_stream import FinishReason, StopAwareText, StopConditions, TextStream, detokenize
+from headway.models.adapter import language_model
+from headway.models.base import AnyLanguageModel, LanguageModel, Seq2SeqLM, eval_mode, tokenizer_of
 from headway.nn.state import State
 from headway.sampling import ORDER_PRESETS, History, PerRowPipeline, Pipeline, check_stop_strings
 from headway.sampling.parameters import to_python
 from headway.tokenizers import Tokenizer
 
 DEFAULT_BATCH_ROWS = 32  # rows generated at a time
-BEAM_SEARCH_OPTIONS = ("n_best", "length_penalty", "length_norm", "early_stopping")
-CONTRASTIVE_OPTIONS = ("k",)
 
 
 class SamplerTrace(NamedTuple):
@@ -49,20 +48,31 @@ class Token(NamedTuple):
     row: int  # index of its prompt
     id: int
     text: str
-    finish_reason: str | None = None  # on a row's last token: "stop" (EOS or a stop string) or "length"
-    logprob: float | None = None  # ln p under the model itself, before any sampler
-    top: list[tuple[int, float]] | None = None  # the most likely tokens and their ln p
+    finish_reason: FinishReason | None = None  # on a row's last token: "stop" (EOS or a stop string) or "length"
+    logprob: float | None = None  # with `logprobs`: ln p under the model itself, before any sampler
+    top: Sequence[tuple[int, float]] = ()  # with `logprobs`: the most likely tokens and their ln p
     stop: str | None = None  # the stop string that ended the row
-    sampler_trace: list[SamplerTrace] | None = None  # with `explain`
+    sampler_trace: Sequence[SamplerTrace] = ()  # with `explain`
 
 
 def generate(
-    model: Model | LanguageModel,
+    model: AnyLanguageModel,
     prompts: str | Sequence[str | Sequence[int]],
     *,
     max_new_tokens: int | None = None,
-    temperature: float | Sequence[float] | None = None,
-    seed: int | Sequence[int] | None = None,
+    temperature: PerPrompt[float] | None = None,
+    top_k: PerPrompt[int] | None = None,
+    top_p: PerPrompt[float] | None = None,
+    min_p: PerPrompt[float] | None = None,
+    typical: PerPrompt[float] | None = None,
+    repetition_penalty: PerPrompt[float] | None = None,
+    frequency_penalty: PerPrompt[float] | None = None,
+    presence_penalty: PerPrompt[float] | None = None,
+    dry_multiplier: PerPrompt[float] | None = None,
+    no_repeat_ngram: PerPrompt[int] | None = None,
+    min_new_tokens: PerPrompt[int] | None = None,
+    logit_bias: PerPrompt[Mapping[int, float]] | None = None,
+    seed: PerPrompt[int] | None = None,
     do_sample: bool = True,
     stop: Iterable[str] = (),
     stop_token_ids: Iterable[int] = (),
@@ -73,7 +83,7 @@ def generate(
     sampler_preset: str = "default",
     sampler_order: Sequence[str] | None = None,
     batch_size: int = DEFAULT_BATCH_ROWS,
-    **settings: Any,
+    **samplers: Any,
 ) -> Iterator[Token]:
     """Continue one prompt or several with any language model, yielding tokens as they are sampled.
 
@@ -81,14 +91,15 @@ def generate(
             print(token.text, end="", flush=True)
 
     Tokens of different prompts come interleaved: `token.row` is the index of the prompt, and `token.finish_reason` is
-    set on the last token of a row. Wrong arguments raise at the call, before any token is sampled.
+    set on the last token of a row. Wrong arguments raise at the call, before any token is sampled. `headway.complete`
+    takes the same arguments and returns whole texts.
 
     **Prompts.** A text, or a list of texts or of token ids (`encode_prompts`). "" starts from the BOS token.
 
-    **Samplers.** Set any of them by name: `temperature=0.7`, `top_k=40`, `min_p=0.05`, `dry_multiplier=0.8`, …; the
-    command `headway generate --list-samplers` prints all. They run in the order of `sampler_preset`, or in your own
-    `sampler_order`; or pass a whole `pipeline`. The temperature is 0.8 (`DEFAULT_TEMPERATURE`) unless you set
-    it. Temperature 0 or `do_sample=False` is greedy decoding: bias, constraints and penalties, then the most
+    **Samplers.** Set any of them by name: the common ones are in the signature, the others (`xtc_probability=0.5`, …)
+    and your own also work; `headway generate --list-samplers` prints all. They run in the order of `sampler_preset`,
+    or in your own `sampler_order`; or pass a whole `pipeline`. The temperature is 0.8 (`DEFAULT_TEMPERATURE`) unless
+    you set it. Temperature 0 or `do_sample=False` is greedy decoding: bias, constraints and penalties, then the most
     likely token. A setting is one value for all prompts or a list with one value per prompt.
 
     **Seeds.** Row i draws from `seed + i`, or from `seed[i]`. So a text depends on its own seed and never on the rest
@@ -102,18 +113,72 @@ def generate(
 
     `batch_size` is the number of rows generated at a time; it changes speed and memory, not the texts.
     """
-    model, tokenizer = _require_tokenizer(model)
+    settings = given(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical=typical,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        dry_multiplier=dry_multiplier,
+        no_repeat_ngram=no_repeat_ngram,
+        min_new_tokens=min_new_tokens,
+        logit_bias=logit_bias,
+        **samplers,
+    )
+    _, tokens = start_generation(
+        model,
+        prompts,
+        max_new_tokens=max_new_tokens,
+        settings=settings,
+        seed=seed,
+        do_sample=do_sample,
+        stop=stop,
+        stop_token_ids=stop_token_ids,
+        include_stop=include_stop,
+        logprobs=logprobs,
+        explain=explain,
+        pipeline=pipeline,
+        sampler_preset=sampler_preset,
+        sampler_order=sampler_order,
+        batch_size=batch_size,
+    )
+    return tokens
+
+
+def start_generation(
+    model: AnyLanguageModel,
+    prompts: str | Sequence[str | Sequence[int]],
+    *,
+    n: int = 1,
+    max_new_tokens: int | None,
+    settings: Mapping[str, Any],
+    seed: PerPrompt[int] | None,
+    do_sample: bool,
+    stop: Iterable[str],
+    stop_token_ids: Iterable[int],
+    include_stop: bool,
+    logprobs: int | None,
+    explain: bool,
+    pipeline: Pipeline | PerRowPipeline | None,
+    sampler_preset: str,
+    sampler_order: Sequence[str] | None,
+    batch_size: int,
+) -> tuple[list["RowRequest"], Iterator[Token]]:
+    """Check all arguments; return the rows, `n` per prompt in the order of the prompts, and the stream of tokens."""
+    model, tokenizer = require_tokenizer(model)
     prompt_ids = encode_prompts(model, prompts)
-    if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} must be at least 1")
+    for name, value in (("batch_size", batch_size), ("n", n)):
+        if value < 1:
+            raise ConfigError(f"{name}={value} must be at least 1")
     if logprobs is not None and not 0 <= logprobs <= tokenizer.vocab_size:
         raise ConfigError(f"logprobs={logprobs} must be from 0 to the size of the vocabulary, {tokenizer.vocab_size}")
     eos_ids = eos_token_ids(model, stop_token_ids)
     if pipeline is None:
-        pipe = make_pipeline(
-            tokenizer, eos_ids, sampler_preset, sampler_order, temperature=temperature, do_sample=do_sample, **settings
-        )
-    elif settings or temperature is not None or sampler_order is not None:
+        pipe = make_pipeline(tokenizer, eos_ids, sampler_preset, sampler_order, do_sample=do_sample, **settings)
+    elif settings or sampler_order is not None:
         raise ConfigError("both a pipeline and sampler settings were given: put the settings into the pipeline")
     else:
         pipe = pipeline if do_sample else pipeline.greedy()
@@ -127,17 +192,17 @@ def generate(
         logprobs=logprobs,
         explain=explain,
     )
-    rows = [
-        RowRequest(ids, resolve_max_new_tokens(model, len(ids), max_new_tokens), row_seed)
-        for ids, row_seed in zip(prompt_ids, _row_seeds(seed, len(prompt_ids)), strict=True)
-    ]
-    return _generate_batches(request, rows, pipe, batch_size)
+    prompt_of_row = [i for i in range(len(prompt_ids)) for _ in range(n)]
+    seeds = _row_seeds(seed, len(prompt_ids), n)
+    limits = [resolve_max_new_tokens(model, len(ids), max_new_tokens) for ids in prompt_ids]
+    rows = [RowRequest(prompt_ids[i], limits[i], row_seed) for i, row_seed in zip(prompt_of_row, seeds, strict=True)]
+    return rows, _generate_batches(request, rows, pipe if n == 1 else pipe.select(prompt_of_row), batch_size)
 
 
-def encode_prompts(model: Model | LanguageModel, prompts: str | Sequence[str | Sequence[int]]) -> list[list[int]]:
+def encode_prompts(model: AnyLanguageModel, prompts: str | Sequence[str | Sequence[int]]) -> list[list[int]]:
     """The token ids that `generate` and `search` continue. Both accept the result in place of the texts, so you can
     look at the lengths of prompts (limits.py) without encoding them twice."""
-    _, tokenizer = _require_tokenizer(model)
+    _, tokenizer = require_tokenizer(model)
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     if not rows:
         raise InputError("no prompt to continue: give at least one; it may be empty")
@@ -152,24 +217,25 @@ def encode_prompts(model: Model | LanguageModel, prompts: str | Sequence[str | S
     return encoded
 
 
-def _require_tokenizer(model: Model | LanguageModel) -> tuple[LanguageModel, Tokenizer]:
+def require_tokenizer(model: AnyLanguageModel) -> tuple[LanguageModel, Tokenizer]:
     """The model, if it is a language model, and its tokenizer."""
     model = language_model(model)
-    if model.tokenizer is None:
+    tokenizer = tokenizer_of(model)
+    if tokenizer is None:
         raise InputError(
             "this model has no tokenizer, so it only takes token ids: use headway.generation.reference.decode or "
             "headway.generation.beam_search.beam_search"
         )
-    return model, model.tokenizer
+    return model, tokenizer
 
 
-def _row_seeds(seed: int | Sequence[int] | None, n_rows: int) -> list[int]:
-    """One seed per row, from one number, a list or nothing."""
+def _row_seeds(seed: PerPrompt[int] | None, n_prompts: int, n: int) -> list[int]:
+    """One seed per row, `n` rows per prompt, from one number, one number per prompt, or nothing."""
     base = secrets.randbits(32) if seed is None else to_python(seed)
-    seeds = [base + i for i in range(n_rows)] if isinstance(base, int) else [int(value) for value in base]
-    if len(seeds) != n_rows:
-        raise ConfigError(f"{len(seeds)} seeds for {n_rows} prompts: give one number, or one per prompt")
-    return seeds
+    seeds = [base + i * n for i in range(n_prompts)] if isinstance(base, int) else [int(value) for value in base]
+    if len(seeds) != n_prompts:
+        raise ConfigError(f"{len(seeds)} seeds for {n_prompts} prompts: give one number, or one per prompt")
+    return [first + j for first in seeds for j in range(n)]
 
 
 # ── tokens of a batch ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +300,7 @@ def stream_tokens(
         for row, slot, id in loop.step():
             update = texts[row].push(id)
             logprob, top = _logprobs(loop.logits[slot], id, request.logprobs)
-            steps = _explain(loop, slot, id) if request.explain else None
+            steps = _explain(loop, slot, id) if request.explain else ()
             if update.finish_reason:
                 loop.finish(row)
             yield Token(row, id, update.text, update.finish_reason, logprob, top, update.stop, steps)
@@ -257,10 +323,10 @@ def _min_new_tokens(pipe: Pipeline | PerRowPipeline, row: int) -> int:
 # ── what is reported about a token ────────────────────────────────────────────────────────────────────────────────
 
 
-def _logprobs(logits: Tensor, id: int, n_top: int | None) -> tuple[float | None, list[tuple[int, float]] | None]:
-    """ln p of the token, and the `n_top` most likely tokens with theirs; None if they were not requested."""
+def _logprobs(logits: Tensor, id: int, n_top: int | None) -> tuple[float | None, Sequence[tuple[int, float]]]:
+    """ln p of the token, and the `n_top` most likely tokens with theirs, if they were requested."""
     if n_top is None:
-        return None, None
+        return None, ()
     log_p = logits.double().log_softmax(dim=-1)
     best = log_p.topk(n_top)
     return log_p[id].item(), list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
@@ -308,41 +374,62 @@ def _most_likely(p: Tensor, n: int) -> list[tuple[int, float]]:
 
 
 def search(
-    model: Model | LanguageModel,
+    model: AnyLanguageModel,
     prompts: str | Sequence[str | Sequence[int]],
     *,
     max_new_tokens: int | None = None,
     num_beams: int | None = None,
+    n_best: int | None = None,
+    length_penalty: float | None = None,
+    length_norm: str | None = None,
+    early_stopping: bool | Literal["never"] | None = None,
     alpha: float | None = None,
+    k: int | None = None,
     stop_token_ids: Sequence[int] = (),
-    **options: Any,
+    repetition_penalty: PerPrompt[float] | None = None,
+    no_repeat_ngram: PerPrompt[int] | None = None,
+    min_new_tokens: PerPrompt[int] | None = None,
+    logit_bias: PerPrompt[Mapping[int, float]] | None = None,
+    **samplers: Any,
 ) -> list[list[tuple[str, Hypothesis]]]:
     """Continue prompts by beam search (`num_beams`) or contrastive search (`alpha`): their texts, best first.
 
         [[(text, hypothesis)]] = search(model, "Once upon", num_beams=4)
 
-    Other options are those of `beam_search` or `contrastive_search`, and constraints and penalties by their flat names
-    (`no_repeat_ngram=3`).
+    `n_best`, `length_penalty`, `length_norm` and `early_stopping` are options of `beam_search`, `k` of
+    `contrastive_search`. Bias, constraints and penalties apply to both, by the names that `generate` has for them.
     """
-    model, tokenizer = _require_tokenizer(model)
+    model, tokenizer = require_tokenizer(model)
     prompt_ids = encode_prompts(model, prompts)
     if (num_beams is None) == (alpha is None):
         raise ConfigError("search by num_beams=… (beam search) or by alpha=… (contrastive search): give one of them")
+    beam_options = given(
+        n_best=n_best, length_penalty=length_penalty, length_norm=length_norm, early_stopping=early_stopping
+    )
+    contrastive_options = given(k=k)
+    for name, value in (contrastive_options if alpha is None else beam_options).items():
+        search_name = "contrastive search (alpha=…)" if alpha is None else "beam search (num_beams=…)"
+        raise ConfigError(f"{name}={value!r} is an option of {search_name}: leave it out")
     eos_ids = eos_token_ids(model, stop_token_ids)
-    search_options = BEAM_SEARCH_OPTIONS if alpha is None else CONTRASTIVE_OPTIONS
-    settings = {name: options.pop(name) for name in list(options) if name not in search_options}
+    settings = given(
+        repetition_penalty=repetition_penalty,
+        no_repeat_ngram=no_repeat_ngram,
+        min_new_tokens=min_new_tokens,
+        logit_bias=logit_bias,
+        **samplers,
+    )
     sampler_order = [name for name in ORDER_PRESETS["default"] if name != "temperature"]
-    options |= {
+    options: dict[str, Any] = {
         "max_new_tokens": resolve_max_new_tokens(model, max(map(len, prompt_ids)), max_new_tokens),
         "eos_ids": sorted(eos_ids),
         "pipeline": make_pipeline(tokenizer, eos_ids, sampler_order=sampler_order, **settings),
         "vocab_size": tokenizer.vocab_size,
     }
-    if alpha is None:
-        assert num_beams is not None
-        hypotheses = beam_search(model, prompt_ids, num_beams=num_beams, **options)
+    if num_beams is not None:
+        hypotheses = beam_search(model, prompt_ids, num_beams=num_beams, **beam_options, **options)
     else:
-        hypotheses = [[h] for h in contrastive_search(model, prompt_ids, alpha=alpha, **options)]
+        contrastive_options["alpha"] = alpha
+        hypotheses = [[h] for h in contrastive_search(model, prompt_ids, **contrastive_options, **options)]
     return [
         [(detokenize(tokenizer, h.tokens_without_eos, previous_id=prompt[-1]), h) for h in row]
         for prompt, row in zip(prompt_ids, hypotheses, strict=True)

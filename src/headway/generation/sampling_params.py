@@ -6,18 +6,26 @@ from the tokenizer: which tokens are EOS, which ones break a repetition, and whi
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from headway.errors import ConfigError
 from headway.generation.inputs import token_id_set
-from headway.models.base import LanguageModel, Seq2SeqLM
+from headway.models.base import LanguageModel, Seq2SeqLM, tokenizer_of
 from headway.sampling import FLAT_NAMES, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.parameters import to_python
 from headway.sampling.specs import flat_name
 from headway.tokenizers import Tokenizer
 
+T = TypeVar("T")
+PerPrompt: TypeAlias = T | Sequence[T]  # a setting: one value for all prompts, or one per prompt
+
 DEFAULT_TEMPERATURE = 0.8
 DEFAULT_DRY_BREAKERS = ("\n", ":", '"', "*")  # text across which `dry` matches no repetition
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """The settings that are not None."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def make_pipeline(
@@ -152,7 +160,7 @@ def check_token_ids(ids: Iterable[int], vocab_size: int) -> frozenset[int]:
 
 def eos_token_ids(model: LanguageModel | Seq2SeqLM, stop_token_ids: Iterable[int] = ()) -> frozenset[int]:
     """The tokens that end a text: EOS of the model and of its tokenizer, and any `stop_token_ids`."""
-    tokenizer = model.tokenizer
+    tokenizer = tokenizer_of(model)
     vocab_size = model.config.vocab_size if tokenizer is None else tokenizer.vocab_size
     eos_ids = (model.config.eos_id, None if tokenizer is None else tokenizer.eos_id)
     return frozenset(id for id in eos_ids if id is not None) | check_token_ids(stop_token_ids, vocab_size)

@@ -18,7 +18,7 @@ from headway.generation.generate import GenerationRequest, RowRequest, Token, st
 from headway.generation.inputs import check_int, check_row_count, search_processors
 from headway.generation.limits import resolve_max_target_tokens
 from headway.generation.noisy_channel import ChannelScores, ChannelWeights, NoisyChannelReranker, tune_weights
-from headway.generation.sampling_params import eos_token_ids, make_pipeline
+from headway.generation.sampling_params import PerPrompt, eos_token_ids, given, make_pipeline
 from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
 from headway.models.base import Model, Seq2SeqLM, eval_mode
 from headway.nn.kernels.cpu_linear import CPUKernels
@@ -34,25 +34,46 @@ class Translation(NamedTuple):
     """A translation; with `n_best` > 1, `others` are the next best ones."""
 
     text: str
-    score: float | None  # beam search: log-probability / length norm; with a reranker: its score; sampling: None
-    log_prob: float | None  # summed over the tokens
+    score: float  # log-probability, in beam search divided by the length norm; with a reranker, its score
+    log_prob: float  # summed over the tokens
     tokens: list[int]  # EOS included
     ended: bool  # by EOS, not by the length limit
     others: list["Translation"]
     terms: ChannelScores | None = None  # what a reranker weighed
 
 
-EMPTY_TRANSLATION = Translation("", None, None, [], True, [])  # the translation of an empty source
+EMPTY_TRANSLATION = Translation("", 0.0, 0.0, [], True, [])  # the translation of an empty source
 
 
-def translate(model: Model | Seq2SeqLM, texts: str | Sequence[str], **options: Any) -> list[Translation]:
+def translate(
+    model: Model | Seq2SeqLM,
+    texts: str | Sequence[str],
+    *,
+    num_beams: int | None = None,
+    n_best: int = 1,
+    length_penalty: float | None = None,
+    length_norm: str | None = None,
+    early_stopping: bool | Literal["never"] | None = None,
+    max_new_tokens: int | None = None,
+    truncate: bool = False,
+    reranker: NoisyChannelReranker | None = None,
+    temperature: PerPrompt[float] | None = None,
+    top_k: PerPrompt[int] | None = None,
+    top_p: PerPrompt[float] | None = None,
+    min_p: PerPrompt[float] | None = None,
+    repetition_penalty: PerPrompt[float] | None = None,
+    no_repeat_ngram: PerPrompt[int] | None = None,
+    seed: int | None = None,
+    batch_size: int = DEFAULT_BATCH_SOURCES,
+    **options: Any,
+) -> list[Translation]:
     """Translate one text or several with an encoder-decoder; the translations come in the order of the texts.
 
         model = headway.load("runs/multi30k-en-de")
         best = headway.translate(model, "Two dogs play.")[0]
         print(best.text, best.log_prob)
 
-    By default, beam search with 5 beams. Options, all by keyword:
+    By default, beam search with 5 beams. The options:
 
     - `num_beams`, `length_penalty` (1), `length_norm` ("power" or "gnmt"), `early_stopping` (False): beam search.
       `num_beams=1` is greedy.
@@ -61,13 +82,39 @@ def translate(model: Model | Seq2SeqLM, texts: str | Sequence[str], **options: A
     - `max_new_tokens`: the longest translation, EOS included; by default the model's context.
     - `truncate`: cut off sources that exceed the context, instead of raising.
     - `reranker`: rerank the beams by a reverse model and a language model (`NoisyChannelReranker`).
-    - `no_repeat_ngram=3`, …: bias, constraints and penalties, for beam search and sampling.
+    - `no_repeat_ngram=3`, `repetition_penalty=1.2`, …: bias, constraints and penalties, for beam search and sampling.
+    - other samplers by their names, `sampler_order` and `sampler_preset`: as for `generate`.
     - `batch_size` (64): sources translated at a time; it changes speed and memory, not the translations.
 
     `translations` takes the same options and yields each translation as soon as it is ready.
     """
     texts = [texts] if isinstance(texts, str) else list(texts)
-    by_row = dict(translations(model, texts, **options))
+    samplers = given(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        no_repeat_ngram=no_repeat_ngram,
+    )
+    by_row = dict(
+        translations(
+            model,
+            texts,
+            num_beams=num_beams,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            length_norm=length_norm,
+            early_stopping=early_stopping,
+            max_new_tokens=max_new_tokens,
+            truncate=truncate,
+            reranker=reranker,
+            seed=seed,
+            batch_size=batch_size,
+            **samplers,
+            **options,
+        )
+    )
     return [by_row[row] for row in range(len(texts))]
 
 
@@ -255,7 +302,7 @@ class _SampledTranslator:
             tokens[token.row].append(token)
         sampled = [_from_tokens(sample) for sample in tokens]
         by_row = [sampled[i : i + n] for i in range(0, len(sampled), n)]
-        return [sorted(row, key=lambda t: -(t.log_prob or 0.0)) for row in by_row]
+        return [sorted(row, key=lambda t: -t.log_prob) for row in by_row]
 
 
 def _in_batches(
@@ -279,10 +326,11 @@ def _from_hypothesis(tokenizer: Tokenizer, h: Hypothesis) -> Translation:
 
 
 def _from_tokens(tokens: list[Token]) -> Translation:
+    log_prob = sum(token.logprob or 0.0 for token in tokens)
     return Translation(
         text="".join(token.text for token in tokens).strip(),
-        score=None,
-        log_prob=sum(token.logprob or 0.0 for token in tokens),
+        score=log_prob,
+        log_prob=log_prob,
         tokens=[token.id for token in tokens],
         ended=tokens[-1].finish_reason == "stop",
         others=[],
@@ -299,14 +347,14 @@ def _rerank(
     n_source: Sequence[int],
 ) -> list[list[Translation]]:
     """The candidates of each text, best first by the reranker's score, which replaces theirs."""
-    described = [[(t.text, t.log_prob or 0.0, len(t.tokens)) for t in row] for row in candidates]
+    described = [[(t.text, t.log_prob, len(t.tokens)) for t in row] for row in candidates]
     reranked = []
     for row, row_terms in zip(candidates, reranker.terms(texts, described, n_source), strict=True):
         scored = [
             t._replace(score=reranker.weights.score(terms), terms=terms)
             for t, terms in zip(row, row_terms, strict=True)
         ]
-        reranked.append(sorted(scored, key=lambda t: -(t.score or 0.0)))
+        reranked.append(sorted(scored, key=lambda t: -t.score))
     return reranked
 
 

@@ -24,7 +24,7 @@ from headway.nn.additive_attention import AdditiveAttention
 from headway.nn.embedding import check_ids
 from headway.nn.init import orthogonal
 from headway.nn.recurrent import BidirectionalStack, Recurrent, RecurrentState
-from headway.nn.state import row_indices
+from headway.nn.state import describe_state, row_indices
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,14 @@ class Annotations:
         return Annotations(self.h[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BahdanauState:
     recurrent_state: RecurrentState  # s_i, and the cell of an LSTM
     source: Annotations
     length: Tensor  # (B,)
+
+    def __repr__(self) -> str:
+        return describe_state(self)
 
     @property
     def nbytes(self) -> int:

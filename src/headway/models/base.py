@@ -10,17 +10,18 @@ nothing; a future token never changes a past logit. Sequence-to-sequence models 
 `forward` and `start`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import ModelConfig
-from headway.errors import CheckpointError, InputError
+from headway.errors import CheckpointError, InputError, with_article
+from headway.models.description import describe_shape, format_count
 from headway.nn.embedding import check_shape
 from headway.nn.linear import LinearFn
 from headway.nn.masks import padding
@@ -35,7 +36,6 @@ class LanguageModel(Protocol):
     """What samplers, search, evaluation and the decode loop need from a model."""
 
     config: Any
-    tokenizer: "Tokenizer | None"
 
     @property
     def device(self) -> torch.device: ...
@@ -49,13 +49,25 @@ class LanguageModel(Protocol):
     ) -> tuple[Tensor, Any]: ...
 
 
+class MinimalLM(Protocol):
+    """The least that `generate`, `evaluate` and the searches accept: the methods of a `LanguageModel`, with or without
+    their optional arguments. adapter.py fills in the rest."""
+
+    def __call__(self, ids: Tensor, /) -> Tensor: ...
+
+    @property
+    def start(self) -> Callable[..., Any]: ...
+
+    @property
+    def step(self) -> Callable[..., Any]: ...
+
+
 @runtime_checkable
 class Seq2SeqLM(Protocol):
     """A language model conditioned on a source: `start(source=…)` and `model(ids, source=…)`. Its `encode` method
     distinguishes it from a `LanguageModel`."""
 
     config: Any
-    tokenizer: "Tokenizer | None"
 
     @property
     def device(self) -> torch.device: ...
@@ -81,10 +93,28 @@ class Seq2SeqLM(Protocol):
 
 
 class Model(nn.Module):
-    """The base class of all families: a config, an optional tokenizer, and saving to a directory."""
+    """The base class of all families: a config, a tokenizer once it is set, and saving to a directory."""
 
     config: ModelConfig
-    tokenizer: "Tokenizer | None" = None
+    _tokenizer: "Tokenizer | None" = None
+
+    @property
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer whose ids the model reads. A loaded run has one; a new model has none until you set it."""
+        if self._tokenizer is None:
+            raise InputError(
+                f"this {self.display_name} has no tokenizer, so it only takes token ids: set model.tokenizer = "
+                f"headway.load_tokenizer(PATH)"
+            )
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: "Tokenizer | None") -> None:
+        self._tokenizer = tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
 
     def init_weights(self) -> None:
         """Initialise the parameters as in the paper."""
@@ -102,6 +132,26 @@ class Model(nn.Module):
     def n_params(self) -> int:
         """Number of parameters; a tied matrix counts once."""
         return sum(p.numel() for p in self.parameters())
+
+    @property
+    def display_name(self) -> str:
+        """What people call the model. Not always its class: an RNN with LSTM cells is an LSTM."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        """One line, such as GPT(12 layers, 768 wide, 124.4M parameters, cpu float32); `tree()` shows every module."""
+        return f"{self.display_name}({', '.join(self._describe())})"
+
+    def _describe(self) -> list[str]:
+        """The parts of the repr."""
+        parts = [*describe_shape(self.config), f"{format_count(self.n_params)} parameters"]
+        if (parameter := next(self.parameters(), None)) is not None:
+            parts.append(f"{parameter.device} {str(parameter.dtype).removeprefix('torch.')}")
+        return parts
+
+    def tree(self) -> str:
+        """All modules, one per line, as PyTorch prints them."""
+        return super().__repr__()
 
     def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Use these tensors as the parameters, without copying. Names and shapes must match exactly."""
@@ -123,6 +173,9 @@ class Model(nn.Module):
         from headway.models.serialization import save
 
         return save(self, path, overwrite=overwrite)
+
+
+AnyLanguageModel: TypeAlias = Model | MinimalLM  # of our own classes, or of any other
 
 
 class AutoregressiveLM(Model):
@@ -181,14 +234,14 @@ class EncoderDecoder(AutoregressiveLM):
         return self.unembed(self.hidden_states(ids, lengths, source=source, source_mask=source_mask))
 
 
-def language_model(model: object) -> LanguageModel:
-    """Return the model if it is a `LanguageModel`; otherwise raise an `InputError`."""
-    if not isinstance(model, LanguageModel) or isinstance(model, Seq2SeqLM):
-        raise InputError(
-            f"a {type(model).__name__} does not predict the next token from the previous tokens alone, so it cannot "
-            f"generate or score plain text; use a language model such as gpt or ngram"
-        )
-    return model
+def described(model: object) -> str:
+    """ "a GPT", "an LSTM": a model of any class, in a sentence."""
+    return with_article(getattr(model, "display_name", type(model).__name__))
+
+
+def tokenizer_of(model: object) -> "Tokenizer | None":
+    """The tokenizer of a model, of any class, or None if it has none."""
+    return model._tokenizer if isinstance(model, Model) else getattr(model, "tokenizer", None)
 
 
 @contextmanager

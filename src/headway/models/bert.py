@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headway.config import BERTConfig
 from headway.errors import InputError
-from headway.models.base import Model, check_context
+from headway.models.base import Model, check_context, tokenizer_of
 from headway.models.builders import build_blocks, build_final_norm, build_norm, build_positions
 from headway.nn import AttentionContext, Embedding
 from headway.nn.embedding import check_ids, check_shape
@@ -86,7 +86,7 @@ class MaskedLM(Model):
 
     def __init__(self, encoder: BERT):
         super().__init__()
-        self.encoder, self.config, self.tokenizer = encoder, encoder.config, encoder.tokenizer
+        self.encoder, self.config, self.tokenizer = encoder, encoder.config, tokenizer_of(encoder)
         c, weight = encoder.config, encoder.embedding.weight  # the head has the encoder's device and dtype
         self.dense = nn.Linear(c.d_model, c.d_model, device=weight.device, dtype=weight.dtype)
         self.norm = nn.LayerNorm(c.d_model, eps=c.norm_eps, device=weight.device, dtype=weight.dtype)
@@ -94,6 +94,9 @@ class MaskedLM(Model):
         self.bias = nn.Parameter(weight.new_empty(c.vocab_size))
         self.activation = ACTIVATIONS.get(c.feed_forward, F.gelu)
         self.init_weights()
+
+    def _describe(self) -> list[str]:
+        return [self.encoder.display_name, *super()._describe()]
 
     def init_weights(self) -> None:
         """Only the head: the encoder is already initialised."""

@@ -27,15 +27,20 @@ from headway.models.base import AutoregressiveLM, mask_padding
 from headway.models.builders import check_batch_size
 from headway.nn.embedding import check_ids
 from headway.nn.recurrent import Recurrent, RecurrentState, variational_dropout
-from headway.nn.state import row_indices
+from headway.nn.state import describe_state, row_indices
+
+CELL_NAMES = {"tanh": "RNN", "relu": "RNN", "lstm": "LSTM", "peephole": "LSTM", "gru": "GRU"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RNNState:
     """The state of each layer: (h,) or (h, c), each (B, D)."""
 
     layers: tuple[RecurrentState, ...]
     length: Tensor  # (B,)
+
+    def __repr__(self) -> str:
+        return describe_state(self)
 
     @property
     def nbytes(self) -> int:
@@ -72,6 +77,10 @@ class RNN(AutoregressiveLM):
         nn.init.zeros_(self.bias)
         for layer in self.layers:
             layer.init_weights()
+
+    @property
+    def display_name(self) -> str:
+        return CELL_NAMES.get(self.config.cell, "RNN")
 
     @property
     def output_layer(self) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from headway.nn.beam_cache import BeamCache, BeamCacheUpdate, Cache
 from headway.nn.embedding import check_shape
 from headway.nn.init import xavier
 from headway.nn.kv_cache import CacheUpdate
-from headway.nn.state import row_indices
+from headway.nn.state import describe_state, row_indices
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,15 @@ class CrossAttentionCache:
         return CrossAttentionCache(self.keys.index_select(1, rows), self.values.index_select(1, rows), mask)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TransformerState:
     """The decoder's KV cache, which grows, and the cross-attention cache, which is constant."""
 
     cache: Cache
     source: CrossAttentionCache
+
+    def __repr__(self) -> str:
+        return describe_state(self)
 
     @property
     def length(self) -> Tensor:

@@ -20,12 +20,12 @@ from torch import Tensor
 from headway.errors import InputError
 from headway.nn.kv_cache import KVCache, LayerCache
 from headway.nn.positions import Positions
-from headway.nn.state import row_indices
+from headway.nn.state import describe_state, row_indices
 
 INITIAL_TOKENS_PER_BEAM = 64  # the cache grows by doubling from here
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BeamCache:
     """`step` consumes it, as it does a `KVCache`."""
 
@@ -35,6 +35,9 @@ class BeamCache:
     n_prompt: int  # tokens of the longest prompt
     n_new: int = 0  # tokens of each beam
     limit: int | None = None  # maximum length of prompt and beam together
+
+    def __repr__(self) -> str:
+        return describe_state(self)
 
     @property
     def batch_size(self) -> int:

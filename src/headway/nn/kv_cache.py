@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.errors import InputError
 from headway.nn.positions import Positions
-from headway.nn.state import row_indices
+from headway.nn.state import describe_rows, row_indices
 
 if TYPE_CHECKING:
     from headway.nn.beam_cache import BeamCache
@@ -50,8 +50,7 @@ class KVCache:
         return KVCache(keys, values, torch.zeros(batch_size, dtype=torch.long, device=device), limit=limit)
 
     def __repr__(self) -> str:
-        lengths = self.length.tolist() if self.length.device.type == "cpu" else f"at most {self.bound}"
-        return f"KVCache({self.batch_size} rows of {lengths} tokens, capacity {self.capacity}, {self.nbytes:,} bytes)"
+        return f"KVCache({describe_rows(self.length)}, capacity {self.capacity}, {self.nbytes:,} bytes)"
 
     @property
     def batch_size(self) -> int:

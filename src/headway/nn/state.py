@@ -11,7 +11,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from headway.errors import InputError
+from headway.errors import InputError, count
 
 
 class State(Protocol):
@@ -51,7 +51,21 @@ def row_indices(rows: Tensor | Sequence[int], length: Tensor) -> Tensor:
     return indices.to(length.device, torch.long)
 
 
-@dataclass(frozen=True)
+def describe_state(state: State) -> str:
+    """The repr of a state: its rows and its size, without the tensors. Lengths on a GPU are not read."""
+    return f"{type(state).__name__}({describe_rows(state.length)}, {state.nbytes:,} bytes)"
+
+
+def describe_rows(length: Tensor) -> str:
+    """2 rows of 3 to 5 tokens."""
+    rows = count(len(length), "row")
+    if length.device.type != "cpu" or not len(length):
+        return rows
+    low, high = (int(bound) for bound in length.aminmax())
+    return f"{rows} of {count(high, 'token')}" if low == high else f"{rows} of {low:,} to {high:,} tokens"
+
+
+@dataclass(frozen=True, repr=False)
 class TokenWindow:
     """The last n tokens of each row (B, n), −1 before the start of the text: the state of fixed-context models."""
 
@@ -64,6 +78,9 @@ class TokenWindow:
             raise InputError(f"start(batch_size={batch_size}): batch_size must be at least 0")
         tokens = torch.full((batch_size, n), -1, device=device)
         return cls(tokens, torch.zeros(batch_size, dtype=torch.long, device=device))
+
+    def __repr__(self) -> str:
+        return describe_state(self)
 
     @property
     def nbytes(self) -> int:

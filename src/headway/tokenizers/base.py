@@ -298,6 +298,21 @@ class Tokenizer:
             )
         return len(text.encode()) - len(covered.encode())
 
+    def unknown_text(self, text: str) -> list[str]:
+        """The pieces of a text that the vocabulary does not have, in order: they become <unk>, or vanish.
+
+        >>> headway.tokenizers.train("char", ["to be"]).unknown_text("to bee?")
+        ['?']
+        """
+        ids, unk_id = self.encode(text), self.unk_id
+        if unk_id not in ids if unk_id is not None else self.decode(ids) == text:
+            return []
+        if unk_id is None:  # a character outside the vocabulary is in no token at all, and offsets do not show it
+            return [char for char in text if not char.isspace() and not self.decode(self.encode(char)).strip()]
+        encoding = self.encode_with_offsets(text)
+        pieces = [text[start:end] for id, (start, end) in zip(*encoding, strict=True) if id == unk_id]
+        return [piece.strip() or piece for piece in pieces]  # a word may come with the space before it
+
     # ── on disk ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fingerprint(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.errors import CheckpointError, InputError
+from headway.errors import CheckpointError, InputError, install_command
 from headway.files import write_bytes
 from headway.tokenizers.base import SPECIAL_TOKEN_NAMES, Encoding, Tokenizer, check_texts
 from headway.tokenizers.fast_encoding import Ids
@@ -118,7 +118,7 @@ def load_sentencepiece(path: str | Path) -> SentencePieceTokenizer:
         from sentencepiece import SentencePieceProcessor
     except ImportError:
         raise CheckpointError(
-            f"{path}: SentencePiece models need sentencepiece: pip install 'headway[sentencepiece]'"
+            f"{path}: SentencePiece models need sentencepiece: {install_command('sentencepiece')}"
         ) from None
     model = Path(path).read_bytes()
     processor = SentencePieceProcessor()

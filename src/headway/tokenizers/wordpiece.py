@@ -6,8 +6,9 @@ stripped of accents, and split at whitespace and punctuation; a word that no seq
 likelihood.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TextIO
 
 import tokenizers as rust
 
@@ -32,24 +33,50 @@ def train_wordpiece(
     n_special = len(BERT_TOKENS) + len(extra)
     if vocab_size <= n_special:
         raise ConfigError(f"vocab_size={vocab_size} is below {n_special + 1}: the special tokens alone are {n_special}")
+    # The trainer breaks ties between pairs of equal frequency by the ids of their pieces, and numbers "##a", "##b", …
+    # in an order that varies from process to process. So it trains twice: once without merges, to find these pieces,
+    # and once with them as special tokens, which are numbered in the order given.
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
+        characters = _train_pieces(_copied(texts, copy), 0, [*BERT_TOKENS], 0, lowercase, progress)
+        copy.seek(0)
+        inner = sorted(piece for piece in characters if piece.startswith("##") and len(piece) == 3)
+        size = vocab_size - len(extra)
+        pieces = _train_pieces(copy, size, [*BERT_TOKENS, *inner], min_frequency, lowercase, progress)
+    ordered = sorted(pieces - {*BERT_TOKENS}, key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
+    vocab = {piece: i for i, piece in enumerate([*BERT_TOKENS, *ordered])}  # characters first, then longer pieces
+    backend = rust.Tokenizer(rust.models.WordPiece(vocab, unk_token=UNK))
+    _set_bert_pipeline(backend, lowercase)
+    add_special_tokens(backend, BERT_TOKENS, extra)
+    check_vocab_size(backend, vocab_size)
+    return _bert_tokenizer(backend)
+
+
+def _copied(texts: Iterable[str], copy: TextIO) -> Iterator[str]:
+    """Pass texts through and write them to a file. No word reaches from one line to the next, so lines will do."""
+    for text in texts:
+        copy.write(f"{text}\n")
+        yield text
+
+
+def _train_pieces(
+    texts: Iterable[str],
+    vocab_size: int,
+    special_tokens: list[str],
+    min_frequency: int,
+    lowercase: bool,
+    progress: bool,
+) -> set[str]:
+    """The pieces that the trainer finds: the special tokens, all characters, and merges up to `vocab_size`."""
     backend = rust.Tokenizer(rust.models.WordPiece(unk_token=UNK))
     _set_bert_pipeline(backend, lowercase)
     trainer = rust.trainers.WordPieceTrainer(
-        vocab_size=vocab_size - len(extra),
+        vocab_size=vocab_size,
         min_frequency=min_frequency,
-        special_tokens=list(BERT_TOKENS),
+        special_tokens=special_tokens,
         show_progress=progress,
     )
     backend.train_from_iterator(texts, trainer)
-    # The trainer numbers pieces in an order that varies from run to run (and breaks ties between the last pairs of
-    # equal frequency by it). Segmentation does not depend on it, so sort: characters first, then longer pieces.
-    pieces = set(backend.get_vocab()) - set(BERT_TOKENS)
-    ordered = sorted(pieces, key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
-    vocab = {piece: i for i, piece in enumerate([*BERT_TOKENS, *ordered])}
-    backend.model = rust.models.WordPiece(vocab, unk_token=UNK)
-    add_special_tokens(backend, (), extra)
-    check_vocab_size(backend, vocab_size)
-    return _bert_tokenizer(backend)
+    return set(backend.get_vocab())
 
 
 def wordpiece_from_vocab(vocab: Mapping[str, int], *, lowercase: bool) -> Tokenizer:

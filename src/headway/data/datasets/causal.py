@@ -38,7 +38,7 @@ class CausalDataset:
         ignore_id: int | None = None,
     ):
         if len(tokens) < 2:
-            raise DataError(f"{len(tokens)} tokens are too few to learn from: give more text")
+            raise DataError(f"the text is too short to learn from (tokens: {len(tokens)}): give more")
         if context < 1 or (n_streams is not None and n_streams < 1):
             raise ConfigError(f"context={context}, n_streams={n_streams}: both must be at least 1")
         self.tokens = tokens
@@ -98,7 +98,7 @@ class PackedDataset:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             chunks += [(i, min(i + context + 1, end)) for i in range(start, end - 1, context)]
         if not chunks:
-            raise DataError(f"{len(tokens)} tokens are too few to learn from: give more text")
+            raise DataError(f"the text is too short to learn from (tokens: {len(tokens)}): give more")
         self.chunks = np.array(chunks, dtype=np.int64)  # (n_chunks, 2)
         first_chunks = [0]
         space_left = context

@@ -181,7 +181,6 @@ class _Reader:
         chunks, p, backoff = self.read_section(k, size, self.next_line().strip(), partial(self.to_ids, k, vocab))
         tokens = np.concatenate([np.zeros((0, k), np.int64), *chunks])
         context = tokens[:, 0]
-        assert model.tokenizer is not None
         for j in range(1, k - 1):
             context = model.find(j + 1, context, tokens[:, j])
             self.check_contexts(context, tokens, j + 1, model.tokenizer)

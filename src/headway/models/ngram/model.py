@@ -23,6 +23,7 @@ from headway.config import NGramConfig
 from headway.errors import CheckpointError, InputError
 from headway.models.base import Model, last_real, mask_padding
 from headway.models.builders import check_batch_size
+from headway.models.description import format_count
 from headway.models.ngram.counts import Array, Counts, count_ngrams
 from headway.models.ngram.hash_index import HashIndex
 from headway.models.ngram.smoothing import SMOOTHINGS, STUPID_BACKOFF_ALPHA
@@ -194,6 +195,13 @@ class NGram(Model):
     @property
     def dtype(self) -> torch.dtype:
         return torch.float32
+
+    @property
+    def display_name(self) -> str:
+        return f"{self.config.order}-gram"
+
+    def _describe(self) -> list[str]:
+        return [self.config.smoothing, f"{format_count(self.n_params)} n-grams"]
 
     @property
     def n_params(self) -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from headway.errors import InputError
+from headway.models.base import tokenizer_of
 from headway.models.ngram.model import NGram
 from headway.tokenizers import Tokenizer
 from headway.tokenizers.pre_tokenizers import WORD_PATTERNS
@@ -19,7 +20,7 @@ def spell_vocabulary(model: NGram) -> tuple[list[str], dict[str, str]]:
 
     A word of the text that is spelled like a special token is renamed: Penn Treebank's <unk> becomes UNK.
     """
-    tokenizer = model.tokenizer
+    tokenizer = tokenizer_of(model)
     if tokenizer is None:
         words = [str(id) for id in range(model.config.vocab_size)]
         special = {model.config.bos_id: BOS, model.config.eos_id: EOS}

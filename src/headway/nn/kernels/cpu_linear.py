@@ -93,6 +93,11 @@ def use_cpu_training_kernels(model: nn.Module) -> None:
         use_linear(model, onednn_linear)
 
 
+def training_linear_fn(device: torch.device) -> LinearFn:
+    """The product that training uses on a device."""
+    return onednn_linear if device.type == "cpu" and _prefers_onednn() else F.linear
+
+
 def banded_linear(x: Tensor, weight: Tensor, bias: Tensor | None, n_bands: int) -> Tensor:
     """W cut into `n_bands` bands of rows, multiplied as a batch: one core per band."""
     columns = x.reshape(-1, x.shape[-1]).T  # (in, M)

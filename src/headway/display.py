@@ -1,9 +1,11 @@
-"""Progress on stderr: a live bar in a terminal, a plain line every few seconds elsewhere."""
+"""Progress on stderr: a live bar in a terminal or notebook, a plain line every few seconds elsewhere."""
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,10 +15,17 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_UPDATES = 0.2  # of a line in a terminal
 CLEAR_LINE = "\r\x1b[2K"
+PLAIN_WIDTH = 120  # columns of a line that does not go to a terminal
+BAR_WIDTHS = {120: 20, 96: 12}  # columns of the bar, by the least width of the terminal; narrower ones have none
 
 
 def print_status(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def can_update_lines() -> bool:
+    """Whether a bar can be drawn on stderr: in a terminal, or in a notebook that has ipywidgets."""
+    return sys.stderr.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)
 
 
 class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
@@ -26,12 +35,12 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         self._bar: Any = None
         self._last_line = 0.0
         self._bytes = BytesDisplay()
-        if bar and sys.stderr.isatty():
+        if bar and can_update_lines():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
+            from rich.progress import TextColumn
 
-            self._bar = Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=Console(stderr=True))
+            self._bar = Bar(TextColumn("{task.description}", markup=False), console=Console(stderr=True))
             self._task = self._bar.add_task("starting", total=1.0)
 
     def __enter__(self) -> "TrainingDisplay":
@@ -52,16 +61,16 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         if self._bar is None:
             print_status(line)
         else:
-            self._bar.console.print(line, highlight=False)
+            self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def on_step(self, progress: "Progress") -> None:
         """Show a step."""
-        line = describe_progress(progress)
         if self._bar is not None:
+            line = live_line(progress, self._bar.console.width)
             self._bar.update(self._task, completed=min(progress.fraction, 1.0), description=line)
         elif progress.step == 1 or progress.fraction >= 1 or self._is_due():
             self._last_line = time.monotonic()
-            print_status(line)
+            print_status(describe_progress(progress, shutil.get_terminal_size((PLAIN_WIDTH, 1)).columns))
         if progress.score is not None:
             self.on_message(f"step {progress.step:>5}  validation: {progress.score.summary}")
 
@@ -113,16 +122,34 @@ class BytesDisplay(AbstractContextManager["BytesDisplay"]):
             self._is_shown = False
 
 
-def describe_progress(progress: "Progress") -> str:
-    """One line: step, loss, learning rate, gradient norm, throughput, memory and time left."""
-    bits_per_byte = "" if progress.bits_per_byte is None else f" ({progress.bits_per_byte:.3f} bits/byte)"
-    mfu = "" if progress.mfu is None else f"  MFU {progress.mfu:.1%}"
-    time_left = "" if progress.fraction >= 1 else f"  {format_duration(progress.seconds_left)} left"
-    return (
-        f"step {progress.step:>5}  loss {progress.loss:.3f}{bits_per_byte}  lr {progress.lr:.1e}  "
-        f"norm {progress.grad_norm:.2f}  {progress.tokens_per_second:,.0f} tokens/s{mfu}  "
-        f"{progress.memory / 2**30:.1f} GiB{time_left}"
-    )
+def live_line(progress: "Progress", width: int) -> str:
+    """A bar, if the terminal is wide enough for one, and as much about the step as fits beside it."""
+    bar = next((bar for least, bar in BAR_WIDTHS.items() if width >= least), 0)
+    n_done = min(bar, int(bar * progress.fraction))
+    text = describe_progress(progress, width - bar - 1 if bar else width)
+    return f"{'━' * n_done}{'─' * (bar - n_done)} {text}" if bar else text
+
+
+def describe_progress(progress: "Progress", width: int = PLAIN_WIDTH) -> str:
+    """One line of at most `width` columns: the time left, then as much as fits of the rest, in order of importance."""
+    n_digits = len(str(progress.steps))
+    loss = f"loss {progress.loss:.3f}"
+    parts = [
+        f"{format_duration(0 if progress.fraction >= 1 else progress.seconds_left)} left",
+        f"step {progress.step:>{n_digits}}/{progress.steps}",
+        loss if progress.bits_per_byte is None else f"{loss} ({progress.bits_per_byte:.3f} bits/byte)",
+        f"{progress.tokens_per_second:,.0f} tokens/s",
+        f"lr {progress.lr:.1e}",
+        f"norm {progress.grad_norm:.2f}",
+        *([] if progress.mfu is None else [f"MFU {progress.mfu:.1%}"]),
+        f"{progress.memory / 2**30:.1f} GiB",
+    ]
+    line = parts[0]
+    for part in parts[1:]:
+        if len(line) + 2 + len(part) > width:
+            break
+        line += f"  {part}"
+    return line
 
 
 def format_duration(seconds: float) -> str:
