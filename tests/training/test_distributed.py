@@ -75,7 +75,7 @@ def runs(tmp_path_factory):
     jobs = []
     for name, recipe in recipes.items():
         result = headway.train(recipe, out=folder / f"single-{name}")
-        # all runs share a tokenizer: WordPiece training breaks ties at random
+        # all runs share a tokenizer, which need not be trained again
         recipe = recipe.replace(tokenizer=recipe.tokenizer.replace(path=str(result.checkpoint)))
         jobs += [(parallel(recipe, kind), folder / f"{kind}-{name}", {}) for kind in ("ddp", "fsdp")]
     jobs.append((parallel(recipes["plain"], "fsdp"), folder / "restarted", {"die_at_step": 3}))

@@ -39,7 +39,7 @@ def test_every_objective_learns_saves_and_loads(objective, tmp_path):
 
 def assert_resumes_exactly(recipe, folder):
     result = headway.train(recipe, out=folder / "undisturbed")
-    # both runs share a tokenizer: WordPiece training breaks ties at random
+    # both runs share a tokenizer, which need not be trained again
     recipe = recipe.replace(tokenizer=recipe.tokenizer.replace(path=str(result.checkpoint)))
     train_until_power_cut(recipe, folder / "resumed", 5)
     headway.train(recipe, out=folder / "resumed", resume=True)

@@ -55,7 +55,7 @@ def test_resuming_is_bit_exact(name, tmp_path):
 
 
 def test_a_killed_process_resumes_exactly(tmp_path):
-    """The user's command and SIGKILL. Both runs share a tokenizer: WordPiece training breaks ties at random."""
+    """The user's command and SIGKILL. Both runs share a tokenizer."""
     (tmp_path / "check").mkdir()
     recipe = for_objective("masked", tmp_path)
     recipe = recipe.replace(model=recipe.model.replace(dropout=0.1))

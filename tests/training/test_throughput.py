@@ -7,8 +7,11 @@ import pytest
 import torch
 
 import headway
+from headway.config import TrainConfig
 from headway.errors import ConfigError
 from headway.training import loggers, throughput
+from headway.training.checkpoint import TrainerProgress
+from headway.training.progress import ProgressMeter
 from headway.training.throughput import ThroughputMeter, device_peak, free_memory, peak_memory
 from tests.training.recipes import make
 
@@ -41,7 +44,7 @@ def test_wandb_gets_the_metrics_of_the_log(tmp_path, monkeypatch):
 
 def test_a_logger_that_is_not_installed_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'headway\[tracking\]'"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[tracking\]'"):
         headway.train(make(tmp_path, train={"loggers": ["wandb"]}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -56,6 +59,29 @@ def test_throughput_is_that_of_the_last_steps(monkeypatch):
         clock[0] += 1
         tokens_per_second = meter.mark(meter.marks[-1][1] + 500)
     assert tokens_per_second == pytest.approx(500)
+
+
+def test_mfu_never_exceeds_one(monkeypatch):
+    """A peak that was measured while the machine was busy is too low, and rises with the rate of training."""
+    clock = [0.0]
+    monkeypatch.setattr(throughput.time, "monotonic", lambda: clock[0])
+    meter = ProgressMeter(
+        TrainConfig(steps=4),
+        torch.device("cpu"),
+        flops_per_token=1e6,
+        peak_flops=1e8,
+        peak_source="measured",
+        n_ranks=2,
+        bytes_per_target=None,
+    )
+    utilisation = []
+    for step, seconds in enumerate((10.0, 1.0, 0.5, 10.0), 1):
+        clock[0] += seconds
+        meter.reset_throughput(TrainerProgress(n_tokens=1000 * (step - 1)))
+        clock[0] += seconds
+        progress = TrainerProgress(step=step, n_tokens=1000 * step)
+        utilisation.append(meter.update(progress, loss=1.0, lr=1.0, grad_norm=1.0).mfu)
+    assert utilisation == pytest.approx([0.5, 1.0, 1.0, 0.05])
 
 
 def test_the_peak_of_the_cpu_is_measured():

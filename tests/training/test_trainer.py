@@ -6,6 +6,7 @@ import signal
 import tomllib
 from functools import partial
 
+import msgspec
 import pytest
 import torch
 import transformers
@@ -15,6 +16,7 @@ import headway
 from headway.config import NGramConfig, load_recipe, recipe_from_table
 from headway.data import read_split
 from headway.errors import CheckpointError, ConfigError, HeadwayError, InputError
+from headway.training.task import make_task
 from tests.training.recipes import make
 
 TINY = {"n_layers": 1, "d_model": 32}
@@ -133,6 +135,80 @@ def test_a_time_limit_ends_the_run_with_the_schedule_complete(tmp_path):
     assert reports[-1].fraction >= 1.0
     assert reports[-1].lr < 0.2 * 3e-3
     assert result.score is not None
+
+
+LIMITS = {
+    "train.steps": ({"steps": 4}, {}, "after 4 steps (train.steps)", "train.steps=8"),
+    "train.max_seconds": (
+        {"steps": 50_000, "max_seconds": 1e-6},
+        {},
+        "after 1e-06 seconds (train.max_seconds), at step 1 of 50,000",
+        "train.max_seconds=none",
+    ),
+    "eval.patience": (
+        {"steps": 9, "lr": 0.0},
+        {"every_steps": 1, "patience": 1},
+        "after 1 evaluation without a better score (eval.patience), at step 2 of 9",
+        "eval.patience=0",
+    ),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_end_of_a_run_names_its_limit_and_a_resume_how_to_lift_it(tmp_path, limit):
+    train, evaluation, reason, way_out = LIMITS[limit]
+    recipe, messages = make(tmp_path, train=train, eval=evaluation, model=TINY), []
+    headway.train(recipe, out=tmp_path / "run", on_message=messages.append)
+    assert messages[-1] == f"finished    {reason}"
+    assert read_log(tmp_path / "run")[-1]["limits"] == [limit]
+    headway.train(recipe, out=tmp_path / "run", resume=True, on_message=messages.append)
+    command = f"headway train {tmp_path / 'run'} --resume --set {way_out}"
+    assert messages[-1] == f"complete    {reason}; to train longer: {command}"
+    longer = load_recipe(tmp_path / "run", [way_out, *(["train.steps=5"] if limit != "train.steps" else [])])
+    resumed = headway.train(longer, out=tmp_path / "run", resume=True)
+    assert resumed.steps == longer.train.steps
+
+
+def test_a_resume_is_told_of_the_limit_it_met_not_of_another(tmp_path):
+    messages = []
+    recipe = make(tmp_path, train={"steps": 50_000, "max_seconds": 1e-6}, model=TINY)
+    headway.train(recipe, out=tmp_path / "run")
+    more_steps = load_recipe(tmp_path / "run", ["train.steps=70_000"])
+    headway.train(more_steps, out=tmp_path / "run", resume=True, on_message=messages.append)
+    assert messages[-1].endswith("--resume --set train.max_seconds=none")
+
+
+@pytest.mark.parametrize(("text", "size"), [("abcdef", "5 bytes"), ("one two three " * 500, "6,300 bytes")])
+def test_a_text_that_is_too_small_is_noted(tmp_path, text, size):
+    (tmp_path / "small.txt").write_text(text)
+    messages = []
+    recipe = make(tmp_path, data={"path": str(tmp_path / "small.txt")}, train={"steps": 1}, model=TINY)
+    headway.train(recipe, out=tmp_path / "run", on_message=messages.append)
+    note = f"note        only {size} of text for training: a model learns them by heart; give more text"
+    assert note in messages
+    if text == "abcdef":
+        assert any(line.endswith("1 byte in 1 document for validation") for line in messages)
+
+
+def test_many_passes_over_a_text_are_noted(tmp_path):
+    """12,150 characters are read 1,264 times by 60,000 steps of 8 rows of 32."""
+    (tmp_path / "text.txt").write_text("one two three four five six " * 500)
+    recipe = make(tmp_path, train={"steps": 60_000}, model=TINY)
+    for changes, is_noted in (({}, True), ({"max_seconds": 60.0}, False), ({"steps": 1000}, False)):
+        messages = []
+        make_task(recipe.replace(train=recipe.train.replace(**changes)), on_message=messages.append)
+        assert any("read this text 1,2" in line for line in messages) == is_noted
+
+
+@pytest.mark.parametrize(("family", "name"), [("rnn", "RNN"), ("lstm", "LSTM")])
+def test_a_model_is_announced_by_the_name_people_use(tmp_path, family, name):
+    recipe = recipe_from_table({
+        **msgspec.to_builtins(make(tmp_path, train={"steps": 1})),
+        "model": {"family": family, "d_model": 16},
+    })  # fmt: skip
+    messages = []
+    headway.train(recipe, out=tmp_path / "run", on_message=messages.append)
+    assert any(line.startswith(f"model       {name}, ") and line.endswith(", 1 thread") for line in messages)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

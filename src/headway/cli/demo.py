@@ -28,7 +28,7 @@ def demo(
     Example:
       headway demo --seconds 20
     """
-    from headway.cli.display import TrainingDisplay, print_status
+    from headway.display import TrainingDisplay, print_status
     from headway.training.demo import run_demo
 
     with TrainingDisplay() as display:

@@ -1,11 +1,16 @@
 """headway train"""
 
+import os
+import shlex
 import signal
+import time
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.completion import complete_recipe
 from headway.cli.options import Device, Json, Settings, print_json, program
 from headway.runs import Run
 
@@ -13,11 +18,18 @@ if TYPE_CHECKING:
     from headway.config import Recipe
     from headway.training import Result
 
+EXAMPLE_WORDS = 8
+SECONDS_FOR_FIRST_RANK = 20.0  # to print its message, before another rank gives up on its own
+
 
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="A shipped recipe by name, a TOML file, or a run to repeat or resume.", show_default=False),
+        typer.Argument(
+            help="A shipped recipe by name, a TOML file, or a run to repeat or resume.",
+            show_default=False,
+            autocompletion=complete_recipe,
+        ),
     ] = None,
     settings: Settings = None,
     out: Annotated[
@@ -68,6 +80,8 @@ def train(
         return
     if out == Path():
         raise typer.BadParameter("name a new folder, such as runs/mine", param_hint="--out")
+
+    _check_torchrun(config.train.parallel)
 
     from headway.training.distributed import rank, restart_count
     from headway.training.train import default_run_dir
@@ -122,9 +136,28 @@ def _check_resume(recipe: str, settings: list[str], out: Path | None) -> None:
             )
 
 
+def _check_torchrun(parallel: str) -> None:
+    """Refuse several processes that would each train the same model. The first one says so, and torchrun's summary
+    repeats it; the others wait until torchrun ends them, so that they neither repeat the message nor cut it off."""
+    n_ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if n_ranks == 1 or parallel != "none":
+        return
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(SECONDS_FOR_FIRST_RANK)
+        raise typer.Exit(2)
+    message = (
+        f"torchrun started {n_ranks} processes, but with train.parallel=none each would train the same model; add "
+        f"--set train.parallel=ddp, or fsdp if one device cannot hold the model"
+    )
+    if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # what torchrun's summary shows of a process
+        details = {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}
+        Path(error_file).write_text(dumps({"message": details}), encoding="utf-8")
+    raise typer.BadParameter(message, param_hint="--set")
+
+
 def _train(recipe: "Recipe", out: Path, resume: bool) -> "Result":
     import headway
-    from headway.cli.display import TrainingDisplay, print_status
+    from headway.display import TrainingDisplay, print_status
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step
     try:
@@ -143,8 +176,8 @@ def _train(recipe: "Recipe", out: Path, resume: bool) -> "Result":
 
 
 def _print_result(result: "Result", json: bool) -> None:
-    from headway.cli.display import format_duration, print_status
-    from headway.models.base import LanguageModel, Seq2SeqLM
+    from headway.display import format_duration, print_status
+    from headway.errors import count
     from headway.models.serialization import read_json
 
     if json:
@@ -159,13 +192,33 @@ def _print_result(result: "Result", json: bool) -> None:
         })  # fmt: skip
     else:
         if result.score:
-            print(f"valid: {result.score.summary}; {result.steps} steps in {format_duration(result.seconds)}")
+            print(f"valid: {result.score.summary}; {count(result.steps, 'step')} in {format_duration(result.seconds)}")
             if result.best_step not in (None, result.steps):
                 print(f"best:  step {result.best_step}, the checkpoint that `generate` and `eval` load")
         model_type = read_json(result.checkpoint / "config.json")["model_type"]
         print(f"saved: {result.checkpoint}" + (" (only Headway opens it)" if model_type.startswith("headway-") else ""))
-        if isinstance(result.model, LanguageModel) and not isinstance(result.model, Seq2SeqLM):
-            print(f"try:   {program()} generate {result.path}")
+        print_status(f"try:   {program()} {_next_command(result)}")
     if result.interrupted:
         print_status(f"interrupted after step {result.steps}; the model is saved.")
         print_status(f"To resume: {program()} train {result.path} --resume")
+
+
+def _next_command(result: "Result") -> str:
+    """The command that uses what was trained."""
+    from headway.models.base import LanguageModel, Seq2SeqLM
+
+    if isinstance(result.model, Seq2SeqLM):
+        return f"translate {result.path} {shlex.quote(_example_source(result.path))}"
+    return f"{'generate' if isinstance(result.model, LanguageModel) else 'eval'} {result.path}"
+
+
+def _example_source(run: Path) -> str:
+    """A short text to translate: the first words of the first pair of a run's data."""
+    from headway.config import load_recipe
+    from headway.data.records import Pair
+    from headway.data.splits import sources_of
+
+    source, _ = next(iter(sources_of(load_recipe(run).data).values()))
+    pair = next(source.records())
+    assert isinstance(pair, Pair)
+    return " ".join(pair.source.split()[:EXAMPLE_WORDS])

@@ -22,7 +22,7 @@ from headway.training.loggers import RunLog, check_loggers
 from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.progress import OnMessage, OnStep, ProgressMeter
-from headway.training.task import Task
+from headway.training.task import Task, loss_name
 from headway.training.throughput import device_peak, free_memory
 from headway.training.train_step import (
     CapturedStep,
@@ -70,7 +70,7 @@ def build_trainer(
 
     use_cpu_training_kernels(model)
     loss_module = LossModule(
-        model, task.objective, config.label_smoothing, config.rdrop_alpha, config.ar_alpha, config.tar_beta
+        model, loss_name(task.recipe), config.label_smoothing, config.rdrop_alpha, config.ar_alpha, config.tar_beta
     )
     if config.checkpoint_activations:
         checkpoint_blocks(model)
@@ -89,7 +89,7 @@ def build_trainer(
     carried = loss_module.carry_state(rows) if task.carries_state else {}
     module = replicate(loss_module, dist, device)
     step = TrainStep(module, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
-    can_capture = device.type == "cuda" and dist.parallel == "none"
+    can_capture = device.type == "cuda" and dist.parallel == "none" and optimizer.is_capturable
     # Only Transformers are bucketed: a recurrent model reads the lengths on the host, which a CUDA graph cannot do.
     is_bucketed = can_capture and isinstance(model, Transformer) and not is_compiled
     is_captured = can_capture and (is_bucketed or (is_compiled and task.is_uniform))

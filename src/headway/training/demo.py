@@ -14,14 +14,17 @@ import torch
 from headway.config import GPTConfig, NGramConfig, load_recipe
 from headway.data.splits import read_split
 from headway.data.token_shards import OnPrepare
+from headway.devices import parse_device
 from headway.errors import ConfigError
 from headway.evaluation.perplexity import evaluate
 from headway.files import free_name
 from headway.generation.generate import generate
 from headway.models import GPT, Model, NGram
-from headway.models.base import LanguageModel, language_model
+from headway.models.adapter import language_model
+from headway.models.base import LanguageModel
 from headway.tokenizers import Tokenizer
 from headway.training.progress import OnMessage, OnStep
+from headway.training.threads import cpu_threads
 from headway.training.train import train
 
 PROMPT = "The "
@@ -67,25 +70,26 @@ def run_demo(
 
     def sample_and_score(model: Model) -> None:
         samples.append(_sample(language_model(model)))
-        bits_per_byte.append(evaluate(model, validation_texts).bits_per_byte)
+        bits_per_byte.append(evaluate(model, validation_texts, quiet=True).bits_per_byte)
 
     def on_model_ready(model: Model) -> None:
         sample_and_score(model)
         on_message("training    Ctrl-C stops early and saves the model")
 
-    result = train(
-        recipe,
-        out=out or free_name(Path("runs") / "demo"),
-        on_step=on_step,
-        on_message=on_message,
-        on_model_ready=on_model_ready,
-        on_prepare=on_prepare,
-    )
-    model = result.model
-    assert isinstance(model, GPT)
-    assert model.tokenizer is not None
-    sample_and_score(model)
+    with cpu_threads(recipe.train.threads, parse_device(recipe.train.device), on_message=on_message):
+        result = train(
+            recipe,
+            out=out or free_name(Path("runs") / "demo"),
+            on_step=on_step,
+            on_message=on_message,
+            on_model_ready=on_model_ready,
+            on_prepare=on_prepare,
+        )
+        model = result.model
+        assert isinstance(model, GPT)
+        sample_and_score(model)
     trigram = _fit_trigram(model.tokenizer, read_split(recipe.data, "train"))
+    trigram_score = evaluate(trigram, validation_texts, context=model.config.context, quiet=True)
     return DemoResult(
         run=result.path,
         steps=result.steps,
@@ -94,7 +98,7 @@ def run_demo(
         sample_before=samples[0],
         sample_after=samples[1],
         untrained_bits_per_byte=bits_per_byte[0],
-        trigram_bits_per_byte=evaluate(trigram, validation_texts, context=model.config.context).bits_per_byte,
+        trigram_bits_per_byte=trigram_score.bits_per_byte,
         gpt_bits_per_byte=bits_per_byte[1],
         interrupted=result.interrupted,
     )

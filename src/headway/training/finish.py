@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from headway.errors import count
 from headway.evaluation.perplexity import LMScore
 from headway.evaluation.tasks import TaskScore
-from headway.evaluation.validation import EvalResult
+from headway.evaluation.validation import EvalResult, NotScored
 from headway.models import Model, load
 from headway.models.serialization import AVERAGED, read_json
 from headway.training.checkpoint import PROGRESS_FILE, write_checkpoint
@@ -17,19 +18,59 @@ if TYPE_CHECKING:
     from headway.training.trainer import Trainer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What `headway.train` returns."""
 
     model: Model
     path: Path  # of the run
     checkpoint: Path  # the last one
-    score: EvalResult | None  # on the validation set; None if the run was interrupted
+    score: EvalResult  # on the validation set; `NotScored`, which is false, if the run was interrupted
     steps: int
     seconds: float
     n_tokens: int
     interrupted: bool = False
     best_step: int | None = None  # of the checkpoint that `load` takes
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The score by name: {"bits_per_byte": 1.66, …}; empty if the run was interrupted."""
+        return self.score.to_dict()
+
+    def __repr__(self) -> str:
+        ended = ", interrupted" if self.interrupted else ""
+        return f"Result({str(self.path)!r}, {self.steps:,} steps, {self.score.summary}{ended})"
+
+
+class Limit(NamedTuple):
+    """A limit that ends a run."""
+
+    setting: str  # "train.steps"
+    reason: str  # in words
+    way_out: str  # a setting that lifts the limit: "train.steps=2000"
+
+
+def limits_met(trainer: "Trainer") -> list[Limit]:
+    """The limits that a run has reached: its steps, the clock, or early stopping. Usually there is one."""
+    progress, config, patience = trainer.state.progress, trainer.config, trainer.eval_config.patience
+    limits = []
+    if progress.step >= config.steps:
+        reason = f"after {count(progress.step, 'step')} (train.steps)"
+        limits.append(Limit("train.steps", reason, f"train.steps={2 * progress.step}"))
+    if config.max_seconds and progress.seconds >= config.max_seconds:
+        reason = f"after {config.max_seconds:g} seconds (train.max_seconds)"
+        limits.append(Limit("train.max_seconds", reason, "train.max_seconds=none"))
+    if trainer.is_out_of_patience:
+        reason = f"after {count(patience, 'evaluation')} without a better score (eval.patience)"
+        limits.append(Limit("eval.patience", reason, "eval.patience=0"))
+    return limits
+
+
+def _describe_end(trainer: "Trainer") -> str:
+    """Why a run has ended, and after which step."""
+    step, steps = trainer.state.progress.step, trainer.config.steps
+    reasons = " and ".join(limit.reason for limit in limits_met(trainer))
+    return reasons if step >= steps else f"{reasons}, at step {step:,} of {steps:,}"
 
 
 def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
@@ -39,6 +80,8 @@ def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
     trainer.save()
     if trainer.config.average_checkpoints and not is_stopped:
         average_last_checkpoints(trainer)
+    if not is_stopped:
+        trainer.on_message(f"finished    {_describe_end(trainer)}")
     _log_end(trainer, "interrupted" if is_stopped else "end")
     return make_result(trainer, is_stopped)
 
@@ -54,9 +97,10 @@ def complete_result(trainer: "Trainer") -> Result:
     """The result of a run that was already complete when it was resumed."""
     if not any(record.get("event") == "end" for record in trainer.run.read_log()):
         _log_end(trainer, "end")  # the process was killed before it could
-    step, steps = trainer.state.progress.step, trainer.config.steps
-    limit = "train.steps" if step >= steps else "train.max_seconds or eval.patience"
-    trainer.on_message(f"complete    {step:,} of {steps:,} steps; to train longer, raise {limit}")
+    settings = " ".join(f"--set {limit.way_out}" for limit in limits_met(trainer))
+    trainer.on_message(
+        f"complete    {_describe_end(trainer)}; to train longer: headway train {trainer.run.path} --resume {settings}"
+    )
     return make_result(trainer)
 
 
@@ -87,11 +131,13 @@ def make_result(trainer: "Trainer", is_stopped: bool = False) -> Result:
         model = load(averaged if is_averaged else checkpoint, device=trainer.device)
     elif trainer.state.average is not None:
         trainer.state.average.swap()
-    score: EvalResult | None = None
+    score: EvalResult = NotScored()
     if not is_stopped:
-        score_type = LMScore if trainer.task.objective == "causal" else TaskScore
         table = read_json(averaged / PROGRESS_FILE)["score"] if is_averaged else progress.score
-        score = score_type(**{name: table[name] for name in score_type.__dataclass_fields__ if name in table})
+        if trainer.task.objective == "causal":
+            score = LMScore(**{name: table[name] for name in LMScore.__dataclass_fields__ if name in table})
+        else:
+            score = TaskScore.from_dict(table, trainer.task.recipe.eval.metric)
     return Result(
         model.eval(),
         trainer.run.path,
@@ -109,4 +155,5 @@ def _log_end(trainer: "Trainer", event: str) -> None:
     progress = trainer.state.progress
     totals = {"seconds": progress.seconds, "train_tokens": progress.n_tokens, "best_step": progress.best_step}
     score = {key: value for key, value in progress.score.items() if key != "selection_loss"}
-    trainer.log.event(event, step=progress.step, **totals, **score)
+    limits = [limit.setting for limit in limits_met(trainer)]
+    trainer.log.event(event, step=progress.step, limits=limits, **totals, **score)

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from headway.errors import ConfigError
+from headway.errors import ConfigError, install_command
 from headway.runs import Run
 
 
@@ -54,7 +54,7 @@ def check_loggers(names: Sequence[str]) -> None:
     """Refuse loggers that are not installed, before training starts."""
     for name in names:
         if find_spec(name) is None:
-            raise ConfigError(f"train.loggers={[name]} needs the package {name}: pip install 'headway[tracking]'")
+            raise ConfigError(f"train.loggers={[name]} needs the package {name}: {install_command('tracking')}")
 
 
 class RunLog:

@@ -17,14 +17,15 @@ from headway.config import Recipe
 from headway.data.loader import prefetch
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
-from headway.errors import ConfigError, HeadwayError
+from headway.errors import ConfigError, HeadwayError, with_article
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.training.distributed import DistContext
 from headway.training.failures import DivergenceError
 from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.progress import OnMessage
-from headway.training.task import make_model, make_task
+from headway.training.task import loss_name, make_model, make_task
+from headway.training.threads import cpu_threads
 from headway.training.train_step import TrainStep, iter_step_batches
 
 MIN_STEPS = 10
@@ -43,6 +44,7 @@ class LRTrial:
 class LRSweep:
     trials: list[LRTrial]
     suggestion: float
+    diverged_at: float | None = None  # the rate that ended the sweep before its last step
 
 
 def find_lr(
@@ -65,30 +67,34 @@ def find_lr(
     torch.manual_seed(config.seed)
     model = make_model(task, device)
     if not list(model.parameters()):
-        raise ConfigError(f"a {recipe.model.family} is fitted by counting: it has no learning rate")
+        raise ConfigError(f"{with_article(recipe.model.family)} is fitted by counting: it has no learning rate")
     use_cpu_training_kernels(model)
-    loss_module = LossModule(model, task.objective, config.label_smoothing, config.rdrop_alpha).train()
+    loss_module = LossModule(model, loss_name(recipe), config.label_smoothing, config.rdrop_alpha).train()
     optimizer = Optimizer(model, config, device=device)
     is_bfloat16 = matmul_dtype(device, config.dtype) == "bfloat16"
     train_step = TrainStep(loss_module, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
+    batches = prefetch(iter_step_batches(task.loader(DistContext()), 0, config.grad_accum_steps), device=device)
     trials: list[LRTrial] = []
     average, best = 0.0, math.inf
-    batches = prefetch(iter_step_batches(task.loader(DistContext()), 0, config.grad_accum_steps), device=device)
-    for i, batch in zip(range(steps), batches, strict=False):
-        lr = low * (high / low) ** (i / (steps - 1))
-        optimizer.set_lr(lr)
-        try:
-            loss = float(train_step(batch, 1 / max(batch.n_targets, 1))[0]) / max(batch.n_targets, 1)
-        except DivergenceError:
-            break
-        average = SMOOTHING * average + (1 - SMOOTHING) * loss
-        trial = LRTrial(lr, loss, average / (1 - SMOOTHING ** (i + 1)))  # bias-corrected
-        if not math.isfinite(loss) or trial.smooth > DIVERGENCE_FACTOR * best:
-            break
-        best = min(best, trial.smooth)
-        trials.append(trial)
-        on_step(i + 1, trial)
-    return LRSweep(trials, suggest_lr(trials))
+    diverged_at: float | None = None
+    with cpu_threads(config.threads, device, on_message=on_message):
+        for i, batch in zip(range(steps), batches, strict=False):
+            lr = low * (high / low) ** (i / (steps - 1))
+            optimizer.set_lr(lr)
+            try:
+                loss = float(train_step(batch, 1 / max(batch.n_targets, 1))[0]) / max(batch.n_targets, 1)
+            except DivergenceError:
+                diverged_at = lr
+                break
+            average = SMOOTHING * average + (1 - SMOOTHING) * loss
+            trial = LRTrial(lr, loss, average / (1 - SMOOTHING ** (i + 1)))  # bias-corrected
+            if not math.isfinite(loss) or trial.smooth > DIVERGENCE_FACTOR * best:
+                diverged_at = lr
+                break
+            best = min(best, trial.smooth)
+            trials.append(trial)
+            on_step(i + 1, trial)
+    return LRSweep(trials, suggest_lr(trials), diverged_at)
 
 
 def suggest_lr(trials: list[LRTrial]) -> float:

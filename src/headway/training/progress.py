@@ -47,8 +47,9 @@ def progress_fraction(progress: TrainerProgress, config: TrainConfig) -> float:
 class ProgressMeter:
     """Derives `Progress` from the numbers of a step.
 
-    `peak_flops` is that of one rank, `peak_source` where the number comes from; `bytes_per_target` turns nats per
-    target into bits per byte, where targets are tokens of text.
+    `peak_flops` is that of one rank, `peak_source` where the number comes from. A measured peak is too low if the
+    machine was busy then: it is raised to the highest rate seen in training, so that MFU never exceeds 100 %.
+    `bytes_per_target` turns nats per target into bits per byte, where targets are tokens of text.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ProgressMeter:
         fraction_done = fraction - self.start_fraction
         elapsed = time.monotonic() - self.start_time
         bits_per_target = self.smoothed_loss / math.log(2)
+        self.peak_flops = max(self.peak_flops, tokens_per_second * self.flops_per_token / self.n_ranks)
         return Progress(
             progress.step,
             self.config.steps,

@@ -25,6 +25,7 @@ from headway.files import CHECKSUMS, write_text
 from headway.runs import Run
 from headway.training.checkpoint import PROGRESS_FILE
 from headway.training.progress import OnMessage
+from headway.training.threads import logged_threads
 
 TIMING_KEYS = {"seconds", "tokens_per_second", "mfu", "memory"}  # log fields that differ from run to run
 STALL_SECONDS = 600.0  # without a new line in the log, after which a run counts as stalled
@@ -70,11 +71,12 @@ def check_resume(
     on_message(f"undisturbed: {steps} steps" + (f" on {ranks} ranks ({train.parallel})" if ranks > 1 else ""))
     _run_process(recipe_file, undisturbed, ranks, None, folder)
     last_step = _last_logged_step(undisturbed)  # fewer than `steps` after early stopping
-    if recipe.tokenizer.path is None:  # both runs share a tokenizer: WordPiece training breaks ties at random
-        tokenizer = TokenizerConfig(
-            path=str(undisturbed.checkpoint_dir(last_step).absolute()), bpe_dropout=recipe.tokenizer.bpe_dropout
-        )
-        write_text(recipe_file, recipe.replace(train=train, tokenizer=tokenizer).to_toml())
+    train = train.replace(threads=logged_threads(undisturbed.read_log()) or train.threads)
+    tokenizer = recipe.tokenizer
+    if tokenizer.path is None:  # no need to train the same one again
+        path = str(undisturbed.checkpoint_dir(last_step).absolute())
+        tokenizer = TokenizerConfig(path=path, bpe_dropout=tokenizer.bpe_dropout)
+    write_text(recipe_file, recipe.replace(train=train, tokenizer=tokenizer).to_toml())
     kill_steps = sorted(random.Random(seed).sample(range(1, last_step), min(kills, max(last_step - 1, 0))))
     for kill_step in kill_steps:
         if _run_process(recipe_file, killed, ranks, kill_step, folder):

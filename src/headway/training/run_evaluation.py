@@ -15,6 +15,7 @@ from headway.errors import DataError, InputError
 from headway.evaluation.perplexity import evaluate
 from headway.evaluation.validation import EvalResult
 from headway.models import Model
+from headway.models.base import tokenizer_of
 from headway.training.objectives import LossModule
 from headway.training.record_datasets import RECORD_KINDS, load_records, record_validation_set
 from headway.training.task import resolve_objective
@@ -34,7 +35,7 @@ def evaluate_split(
     `context` (default: that of the recipe's [eval] table) and `batch_size` are those of `headway.evaluate`. Other
     objectives take both from the recipe.
     """
-    objective, tokenizer = resolve_objective(recipe), model.tokenizer
+    objective, tokenizer = resolve_objective(recipe), tokenizer_of(model)
     if objective == "causal":
         return evaluate(model, _documents(recipe, split), context=context or recipe.eval.context, batch_size=batch_size)
     if tokenizer is None:
@@ -60,14 +61,20 @@ def _documents(recipe: Recipe, split: Literal["valid", "test"]) -> list[str]:
 
 
 def load_evaluation_text(model: Model, path: str, recipe: Recipe | None = None) -> list[str]:
-    """The documents at a path, read as the model was trained: line by line if the recipe of its run says so.
-
-    Without a recipe, a tokenizer that drops whitespace tells that sentences were lines.
-    """
+    """The documents at a path, read as the model was trained: line by line if `is_read_by_line`."""
     if corpus(path) is not None:
         return load_documents(path)
+    return load_documents(path, format="lines" if is_read_by_line(model, recipe) else "auto")
+
+
+def split_evaluation_text(model: Model, text: str, recipe: Recipe | None = None) -> list[str]:
+    """The documents of a text that is not in a file: its lines if `is_read_by_line`, else the text as one."""
+    return text.splitlines() if is_read_by_line(model, recipe) else [text]
+
+
+def is_read_by_line(model: Model, recipe: Recipe | None = None) -> bool:
+    """Whether each line is a document of its own: the recipe of the run says so. Without a recipe, a tokenizer that
+    drops whitespace tells that sentences were lines."""
     if recipe is None:
-        is_by_line = model.tokenizer is not None and model.tokenizer.drops_whitespace
-    else:
-        is_by_line = recipe.data.format == "lines"
-    return load_documents(path, format="lines" if is_by_line else "auto")
+        return model.has_tokenizer and model.tokenizer.drops_whitespace
+    return recipe.data.format == "lines"

@@ -1,9 +1,13 @@
-"""Stop requests: Ctrl-C and SIGTERM end a run after the current step instead of in the middle of it."""
+"""Stop requests: Ctrl-C, SIGTERM and `StopTraining` end a run after the current step instead of in the middle of it."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+class StopTraining(Exception):  # noqa: N818 (a request, not an error)
+    """Raise it in `on_step` to end the run after this step, saved as after Ctrl-C; it can be resumed."""
 
 
 class StopRequest(threading.Event):

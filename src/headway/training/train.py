@@ -7,23 +7,25 @@ over to the Trainer (trainer.py). N-grams are fitted in one pass.
 import json
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from headway.config import Recipe
+from headway.config import ModelConfig, Recipe
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, count
 from headway.evaluation.perplexity import batch_nll
+from headway.evaluation.validation import EvalResult, NotScored
 from headway.files import free_name
-from headway.models import Model, NGram
+from headway.models import MODELS, Model, NGram
+from headway.models.base import tokenizer_of
 from headway.runs import Run
-from headway.tokenizers import load_tokenizer
+from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.training.build import build_trainer
+from headway.training.callbacks import Callbacks, OnModelReady, ignore, progress_callbacks
 from headway.training.checkpoint import TrainerProgress, write_checkpoint
 from headway.training.distributed import DistContext, init_distributed, local_device, restart_count
 from headway.training.environment import environment
@@ -31,47 +33,52 @@ from headway.training.finish import Result
 from headway.training.progress import OnMessage, OnStep
 from headway.training.signals import stop_request
 from headway.training.task import Task, make_model, make_task
+from headway.training.threads import cpu_threads, logged_threads
 
-OnModelReady = Callable[[Model], None]
 RANK_SEED_STRIDE = 1_000_003  # between the seeds of two ranks
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    on_step: OnStep
-    on_message: OnMessage
-    on_model_ready: OnModelReady
-    on_prepare: OnPrepare
 
 
 def train(
     recipe: Recipe,
     *,
+    model: Model | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    on_step: OnStep = lambda progress: None,
-    on_message: OnMessage = lambda line: None,
-    on_model_ready: OnModelReady = lambda model: None,
-    on_prepare: OnPrepare = lambda progress: None,
+    quiet: bool = False,
+    on_step: OnStep | None = None,
+    on_message: OnMessage | None = None,
+    on_prepare: OnPrepare | None = None,
+    on_model_ready: OnModelReady = ignore,
 ) -> Result:
     """Train a recipe into the folder `out` (default: the next free `runs/train`).
 
+        result = headway.train(headway.load_recipe("demo"), out="runs/demo")
+        print(result.scores["bits_per_byte"], result.model)
+
+    `model` is trained from its own weights, with its own tokenizer if it has one, in place of the recipe's model.
+
     With `resume`, training continues from the last intact checkpoint if the run exists; otherwise it starts.
 
-    Callbacks: `on_step` gets the `Progress` after each step (on a GPU, after each step that is logged), `on_message` a
-    line per stage, `on_prepare` the progress of tokenizing the text, and `on_model_ready` the model before its first
-    step.
+    Progress is shown on stderr: as a bar in a terminal or a notebook, else as a line every few seconds. `quiet=True`
+    turns it off, and so do the callbacks `on_step`, `on_message` and `on_prepare`: pass any of them to report the
+    progress yourself.
+
+    Callbacks: `on_step` gets the `Progress` after each step (on a GPU, after each step that is logged or evaluated) and
+    may raise `StopTraining` to end the run, `on_message` gets a line per stage, `on_prepare` the progress of tokenizing
+    the text, and `on_model_ready` the model before its first step.
     """
+    if model is not None:
+        recipe = recipe.replace(model=_config_of(model), preset="")
     device = local_device(parse_device(recipe.train.device))
     with init_distributed(recipe.train.parallel, device) as dist:
-        if not dist.is_main:
-            on_step, on_message, on_prepare = (lambda _: None,) * 3
-        callbacks = Callbacks(on_step, on_message, on_model_ready, on_prepare)
-        return _train(recipe, out, resume, dist, device, callbacks)
+        reported = (on_step, on_message, on_prepare) if dist.is_main else (None, None, None)
+        with progress_callbacks(quiet or not dist.is_main, *reported) as callbacks:
+            return _train(recipe, model, out, resume, dist, device, replace(callbacks, on_model_ready=on_model_ready))
 
 
 def _train(
     recipe: Recipe,
+    model: Model | None,
     out: str | Path | None,
     resume: bool,
     dist: DistContext,
@@ -82,18 +89,18 @@ def _train(
     may_resume = resume or restart_count() > 0
     path = Path(dist.broadcast(str(out if out is not None else default_run_dir("train", may_resume))))
     run = Run(path)
-    with ExitStack() as locks:
+    with ExitStack() as exit_stack:
         has_started = may_resume and dist.broadcast(str(Run.exists(path))) == "True"
-        step = _lock_and_find_checkpoint(run, dist, locks, callbacks.on_message) if has_started else None
+        step = _lock_and_find_checkpoint(run, dist, exit_stack, callbacks.on_message) if has_started else None
         if not has_started:
             Run.check_free(path)  # before the data is prepared, which may take long
             if resume:
                 callbacks.on_message(f"new run     there is nothing to resume in {path} yet")
-        task = _prepare_task(recipe, run, step, dist, callbacks)
+        task = _prepare_task(recipe, run, step, dist, callbacks, tokenizer_of(model))
         if step is not None:
             _check_data(run, task)
         torch.manual_seed(recipe.train.seed)
-        model = make_model(task, device)
+        model = make_model(task, device) if model is None else _fit_to_task(model, task, device)
         torch.manual_seed(recipe.train.seed + RANK_SEED_STRIDE * dist.rank)  # dropout differs between ranks
         if isinstance(model, NGram):
             if has_started:
@@ -101,13 +108,16 @@ def _train(
                     f"an n-gram is fitted in one pass: nothing to resume in {path}; fit it again with --out NEW"
                 )
             return _fit_ngram(model, task, run, callbacks)
+        stored = logged_threads(run.read_log()) if has_started else None
+        threads = cpu_threads(recipe.train.threads, device, stored=stored, on_message=callbacks.on_message)
+        exit_stack.enter_context(threads)  # also for the last validation
         callbacks.on_message(_describe_model(model, recipe, device, dist))
         trainer = build_trainer(
             task, model, run, dist, device, on_message=callbacks.on_message, on_step=callbacks.on_step
         )
         if not has_started:
             callbacks.on_model_ready(model)
-            dist.on_first_rank(lambda: _create_and_lock(run, task, locks))
+            dist.on_first_rank(lambda: _create_and_lock(run, task, exit_stack))
         return trainer.train(step)
 
 
@@ -135,10 +145,36 @@ def _lock_and_find_checkpoint(run: Run, dist: DistContext, locks: ExitStack, on_
     return int(step) if step else None
 
 
-def _prepare_task(recipe: Recipe, run: Run, step: int | None, dist: DistContext, callbacks: Callbacks) -> Task:
+def _config_of(model: Model) -> ModelConfig:
+    """The config of a model that was passed in, if a checkpoint of it can be loaded again."""
+    if not isinstance(model, Model) or MODELS.get(model.config.family) is None:
+        name = type(model).__name__
+        raise ConfigError(
+            f"model={name} cannot be trained: its checkpoints need a subclass of headway.models.Model whose family is "
+            f"registered: headway.register('family', NAME, {name}, config=…)"
+        )
+    return model.config
+
+
+def _fit_to_task(model: Model, task: Task, device: torch.device) -> Model:
+    """Give a model that was passed in the tokenizer of the task, and move it to the device."""
+    n_model, n_tokenizer = model.config.vocab_size, task.tokenizer.vocab_size
+    if n_model != n_tokenizer:
+        raise ConfigError(
+            f"the model has a vocabulary of {n_model:,}, the tokenizer {n_tokenizer:,}: create the model with "
+            f"vocab_size={n_tokenizer}, or set model.tokenizer before training"
+        )
+    model.tokenizer, model.config = task.tokenizer, task.recipe.model.resolved()
+    return model.to(device).train()
+
+
+def _prepare_task(
+    recipe: Recipe, run: Run, step: int | None, dist: DistContext, callbacks: Callbacks, tokenizer: Tokenizer | None
+) -> Task:
     """The first rank prepares the data and the tokenizer. The others get its tokenizer and find the data in the
     cache."""
-    tokenizer = None if step is None else load_tokenizer(run.checkpoint_dir(step))
+    if step is not None:
+        tokenizer = load_tokenizer(run.checkpoint_dir(step))
 
     def prepare() -> Task:
         on_message, on_prepare = callbacks.on_message, callbacks.on_prepare
@@ -183,7 +219,7 @@ def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Resu
     run.log(event="start", **environment(model.device), data=task.fingerprints)
     n_tokens, checkpoint = task.n_train_tokens, run.checkpoint_dir(0)
     start = time.monotonic()
-    with stop_request() as stop:
+    with run.lock(), stop_request() as stop:
         model.fit_texts(task.token_shards())
         seconds, is_stopped = time.monotonic() - start, stop.is_set()
         counts = ", ".join(f"{len(model.column('log_p', k)):,}" for k in range(1, model.config.order + 1))
@@ -191,9 +227,11 @@ def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Resu
             f"counted     {counts} n-grams of 1 to {model.config.order} tokens, {n_tokens / seconds:,.0f} tokens/s"
         )
         validation = None if is_stopped else task.validation
-        score = None if validation is None else validation.score(lambda batch: batch_nll(model, batch))
-        metrics = {} if score is None else score.to_dict()
-        selection = {} if score is None else {"selection_loss": score.selection_loss}
+        score: EvalResult = NotScored()
+        if validation is not None:
+            score = validation.score(lambda batch: batch_nll(model, batch))
+        metrics = score.to_dict()
+        selection = {"selection_loss": score.selection_loss} if score else {}
         progress = TrainerProgress(n_tokens=n_tokens, seconds=seconds, score={**selection, **metrics})
         write_checkpoint(model, checkpoint, progress.to_dict(), {})
         event, totals = "interrupted" if is_stopped else "end", {"seconds": seconds, "train_tokens": n_tokens}
@@ -204,4 +242,7 @@ def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Resu
 def _describe_model(model: Model, recipe: Recipe, device: torch.device, dist: DistContext) -> str:
     ranks = "" if dist.size == 1 else f", {dist.size} ranks ({dist.parallel})"
     precision = matmul_dtype(device, recipe.train.dtype)
-    return f"model       {type(model).__name__}, {model.n_params:,} parameters, on {device} in {precision}{ranks}"
+    threads = f", {count(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
+    return (
+        f"model       {model.display_name}, {model.n_params:,} parameters, on {device} in {precision}{threads}{ranks}"
+    )

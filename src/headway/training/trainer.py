@@ -11,7 +11,7 @@ checkpoint remains and the error message says where (failures.py).
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -34,8 +34,10 @@ from headway.training.loggers import RunLog
 from headway.training.lr_schedules import learning_rate
 from headway.training.objectives import LossModule
 from headway.training.progress import OnMessage, OnStep, Progress, ProgressMeter, progress_fraction
-from headway.training.signals import StopRequest, stop_request
+from headway.training.samples import write_sample
+from headway.training.signals import StopRequest, StopTraining, stop_request
 from headway.training.task import Task
+from headway.training.threads import BusyWatch
 from headway.training.train_step import StepBatch
 
 
@@ -79,7 +81,8 @@ class Trainer:
             self.log.event("start", **run_metadata(self.task, self.state.model, self.dist, self.device, self.meter))
             self.save()  # a run that diverges at once can return to it, and a full disk shows now
         else:
-            self.log.event("resume", step=resume_step, ranks=self.dist.size)
+            device, threads = str(self.device), torch.get_num_threads()
+            self.log.event("resume", step=resume_step, ranks=self.dist.size, device=device, threads=threads)
         self.log.connect(self.config.loggers, msgspec.to_builtins(self.task.recipe))
         try:
             with stop_request() as stop:  # covers validation and saving too: a late Ctrl-C loses nothing
@@ -99,6 +102,7 @@ class Trainer:
         self.start_time = time.monotonic() - progress.seconds
         self.evals_done = int(self.progress_fraction * self.eval_config.num_evals)
         self.meter.start(progress)
+        self.busy_watch = BusyWatch(self.device, self.run.path, self.on_message)
         batches = prefetch(self.iter_batches(progress.step), device=self.device)
         is_stopped = False
         try:
@@ -140,8 +144,15 @@ class Trainer:
         is_save_step = is_best or (config.save_every and progress.step % config.save_every == 0)
         if is_save_step and not is_last and not self.is_out_of_patience:  # finish_run saves the last step
             self.save()
+        if report is None and score is not None:
+            report = self._read_metrics(output, is_log_step)
         if report is not None:
-            self.on_step(replace(report, score=score))
+            self.busy_watch.check(report.tokens_per_second)
+            try:
+                self.on_step(replace(report, score=score))
+            except StopTraining:
+                stop.set()
+                return self.dist.size == 1  # several ranks agree on it at the next step
         return n_stop_requests > 0
 
     def _read_metrics(self, output: StepOutput, is_log_step: bool) -> Progress:
@@ -153,8 +164,8 @@ class Trainer:
         report = self.meter.update(self.state.progress, loss=loss, lr=self.lr, grad_norm=grad_norm)
         if is_log_step:
             speed = {"tokens_per_second": report.tokens_per_second, "mfu": report.mfu, "memory": report.memory}
-            metrics = {"loss": loss, "lr": self.lr, "grad_norm": grad_norm, **speed, "seconds": report.seconds}
-            self.log.metrics(report.step, **metrics)
+            totals = {"seconds": report.seconds, "train_tokens": self.state.progress.n_tokens}
+            self.log.metrics(report.step, loss=loss, lr=self.lr, grad_norm=grad_norm, **speed, **totals)
         return report
 
     def validate(self) -> EvalResult:
@@ -165,22 +176,32 @@ class Trainer:
         progress.evals_since_best = 0 if is_best else progress.evals_since_best + 1
         if is_best:
             progress.best, progress.best_step = score.selection_loss, progress.step
-        self.log.metrics(progress.step, **score.to_dict(), seconds=progress.seconds)
+        totals = {"seconds": progress.seconds, "train_tokens": progress.n_tokens}
+        self.log.metrics(progress.step, **progress.score, **totals)
+        if self.eval_config.sample_tokens and self.dist.is_main and self.dist.parallel != "fsdp":
+            with self._evaluation_mode():
+                self.log.event("sample", step=progress.step, text=write_sample(self.state.model, self.task))
         self.meter.reset_throughput(progress)
         return score
 
     @torch.no_grad()
     def evaluate_validation_set(self) -> EvalResult:
         """The score that `headway eval` would report: in float32, uncompiled, with the EMA weights if there are any."""
-        average = self.state.average
-        averaged = average.in_place() if average is not None else nullcontext()
-        with eval_mode(self.loss_module), torch.compiler.set_stance("force_eager"), averaged, without_cudnn_attention():
+        with self._evaluation_mode():
             assert self.task.validation is not None  # only n-grams do without (task.py)
             score = self.task.validation.score(lambda batch: self.loss_module(batch.to(self.device)), self.dist)
             reshard(self.loss_module)
             if isinstance(score, TaskScore):
                 score = self.task.add_generation_metric(score, self.state.model)
         return score
+
+    @contextmanager
+    def _evaluation_mode(self) -> Iterator[None]:
+        """Inside the block the model is as `headway.load` would give it."""
+        average = self.state.average
+        averaged = average.in_place() if average is not None else nullcontext()
+        with eval_mode(self.loss_module), torch.compiler.set_stance("force_eager"), averaged, without_cudnn_attention():
+            yield
 
     def save(self) -> None:
         """Write a checkpoint, then delete old ones beyond `keep_checkpoints`."""
@@ -215,4 +236,7 @@ class Trainer:
                 self.save()
         shape = self.micro_batch_shape
         context = FailureContext(self.run, self.config, step, self.lr, shape, self.device, self.dist.rank)
-        return explain_failure(error, context)
+        explained = explain_failure(error, context)
+        with suppress(OSError):
+            self.log.event("failed", step=step, reason=str(explained))
+        return explained
