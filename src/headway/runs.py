@@ -23,6 +23,8 @@ from headway.errors import CheckpointError
 from headway.files import file_lock, non_finite_to_null, verify_checksums, write_text
 
 RECIPE_FILE, LOG_FILE = "recipe.toml", "log.jsonl"
+END_EVENTS = ("end", "interrupted", "failed")  # of a log: the run is complete, was stopped, or met an error
+LOG_TAIL_BYTES = 2**15
 
 
 class Run:
@@ -67,6 +69,18 @@ class Run:
         except BlockingIOError:
             raise CheckpointError(f"{self.path} is being trained by another process; wait for it, or end it") from None
 
+    def is_locked(self) -> bool:
+        """Whether a process is training this run now."""
+        if not (self.path / ".lock").is_file():
+            return False
+        try:
+            with file_lock(self.path / ".lock", wait=False):
+                return False
+        except BlockingIOError:
+            return True
+        except OSError:  # a folder that we may only read
+            return False
+
     # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -79,25 +93,28 @@ class Run:
 
     def read_log(self) -> list[dict[str, Any]]:
         """Every complete line; a process that was killed may have left half of one."""
-        records: list[dict[str, Any]] = []
         try:
-            text = self.log_file.read_text(encoding="utf-8", errors="replace")
+            return _parse_lines(self.log_file.read_text(encoding="utf-8", errors="replace"))
         except FileNotFoundError:
-            return records
-        for line in text.splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                records.append(record)
-        return records
+            return []
+
+    def read_log_ends(self) -> list[dict[str, Any]]:
+        """The first line and the last ones: enough for a summary, and fast however long the log is."""
+        try:
+            with open(self.log_file, "rb") as file:
+                first = file.readline()
+                start, end = file.tell(), file.seek(0, 2)
+                file.seek(max(start, end - LOG_TAIL_BYTES))
+                tail = file.read()
+        except FileNotFoundError:
+            return []
+        return _parse_lines((first + tail).decode("utf-8", errors="replace"))
 
     def rewind(self, step: int | None, recipe: str) -> None:
         """Drop the log after the checkpoint that training resumes from (None: all of it), and store the recipe, whose
         settings may have changed."""
         records = [] if step is None else [record for record in self.read_log() if record.get("step", 0) <= step]
-        records = [record for record in records if record.get("event") not in ("end", "interrupted")]
+        records = [record for record in records if record.get("event") not in END_EVENTS]
         write_text(self.log_file, "".join(json.dumps(record) + "\n" for record in records))
         write_text(self.recipe_file, recipe)
 
@@ -150,6 +167,19 @@ class Run:
         for step in steps:
             if step not in steps_to_keep:
                 shutil.rmtree(self.checkpoint_dir(step))
+
+
+def _parse_lines(text: str) -> list[dict[str, Any]]:
+    """The JSON objects of a text that has one per line; a line that is no object is left out."""
+    records = []
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
 
 
 def _rename_damaged(folder: Path) -> Path:

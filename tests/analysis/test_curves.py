@@ -1,55 +1,147 @@
-"""Training curves are read from logs, plotted, and rendered as text."""
+"""Training curves are read from the logs of runs and folders of runs, plotted, and rendered as text."""
 
 import json
+import math
 import sys
 
 import pytest
 
 from headway.analysis import plotting
-from headway.analysis.curves import Curve, plot, read_curves, render_text
+from headway.analysis.curves import (
+    Curve,
+    loss_unit,
+    named_runs,
+    plot,
+    read_curves,
+    render_text,
+    smoothed,
+    tokenizers_differ,
+)
 from headway.errors import CheckpointError, InputError
 
 
-@pytest.fixture
-def run(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    lines = [{"event": "start", "seed": 1}]
-    lines += [{"step": i, "loss": 4 / i, "lr": 0.1, "seconds": i * 2.0, "mfu": None} for i in range(1, 9)]
-    lines += [{"step": 8, "bits_per_byte": 1.5, "seconds": 17.0}]
-    text = (
-        "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 9, "lo'
-    )  # the process was killed while writing
+def write_run(folder, *, n_steps=8, bytes_per_token=2.0):
+    """A run that logs each step, evaluates at the end, and was killed while it wrote a line."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.toml").write_text('[model]\nfamily = "gpt"\n')
+    lines = [{"event": "start", "objective": "causal", "bytes_per_token": bytes_per_token}]
+    lines += [
+        {"step": i, "loss": 4 / i, "lr": 0.1, "seconds": i * 2.0, "train_tokens": 100 * i, "mfu": None}
+        for i in range(1, n_steps + 1)
+    ]
+    totals = {"seconds": 17.0, "train_tokens": 100 * n_steps}
+    lines += [{"step": n_steps, "nats_per_token": 1.2, "bits_per_byte": 1.5, **totals}]
+    text = "".join(json.dumps(line) + "\n" for line in lines) + f'{{"step": {n_steps + 1}, "lo'
     (folder / "log.jsonl").write_text(text)
     return folder
 
 
-def test_curves_hold_the_logged_values(run):
-    (curve,) = read_curves([run])
-    assert curve.x == list(range(1, 9))
-    assert curve.y == pytest.approx([4 / i for i in range(1, 9)])
-    assert read_curves([run], "loss", "seconds")[0].x == [2.0 * i for i in range(1, 9)]
-    assert read_curves([run], "bits_per_byte")[0].y == [1.5]
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run")
+
+
+def curves_of(*paths, **options):
+    return read_curves(named_runs(paths), **options)
+
+
+def test_training_and_validation_loss_come_together_and_in_the_same_unit(run):
+    training, validation = curves_of(run)
+    assert training.x == list(range(1, 9))
+    assert training.y == pytest.approx([4 / i for i in range(1, 9)])
+    assert (validation.x, validation.y, validation.is_validation) == ([8], [1.2], True)
+    training, validation = curves_of(run, metric="bits_per_byte")
+    assert training.y == pytest.approx([4 / i / math.log(2) / 2 for i in range(1, 9)])
+    assert validation.y == [1.5]
+
+
+def test_the_x_axis_is_steps_seconds_or_tokens(run):
+    assert curves_of(run, x="seconds")[0].x == [*(2.0 * i for i in range(1, 8)), 17.0]
+    assert curves_of(run, x="tokens")[0].x == [100.0 * i for i in range(1, 9)]
+    (rate,) = curves_of(run, metric="lr")
+    assert rate.y == [0.1] * 8
+
+
+def test_a_folder_stands_for_its_runs(tmp_path):
+    write_run(tmp_path / "sweep" / "lr=0.01")
+    write_run(tmp_path / "sweep" / "lr=0.003", bytes_per_token=3.0)
+    runs = named_runs([tmp_path / "sweep"])
+    assert list(runs) == ["lr=0.003", "lr=0.01"]
+    assert len(read_curves(runs)) == 4
+    assert loss_unit(runs) == "nats per token"
+    assert tokenizers_differ(runs)
+    assert list(named_runs([tmp_path / "sweep" / "lr=0.01"])) == [str(tmp_path / "sweep" / "lr=0.01")]
+
+
+def test_an_ngram_is_a_level(tmp_path, run):
+    (tmp_path / "ngram").mkdir()
+    (tmp_path / "ngram" / "recipe.toml").write_text('[model]\nfamily = "ngram"\n')
+    (tmp_path / "ngram" / "log.jsonl").write_text('{"event": "end", "step": 0, "seconds": 1, "nats_per_token": 2.0}\n')
+    curves = curves_of(run, tmp_path / "ngram")
+    assert curves[-1].is_level
+    assert curves[-1].y == [2.0]
+    assert "+" * 72 in render_text(curves)
+    assert plot(curves, tmp_path / "curves.png", metric="loss").is_file()
 
 
 def test_a_metric_that_was_not_logged_is_refused(run, tmp_path):
     with pytest.raises(InputError, match=r"has logged no 'los'\. Did you mean 'loss'"):
-        read_curves([run], "los")
-    with pytest.raises(InputError, match="It has: bits_per_byte, loss, lr"):
-        read_curves([run], "accuracy-of-x")
-    with pytest.raises(CheckpointError, match=r"is not a run: it has no log\.jsonl"):
-        read_curves([tmp_path / "nothing"])
+        curves_of(run, metric="los")
+    with pytest.raises(InputError, match="Logged: bits_per_byte, loss, lr"):
+        curves_of(run, metric="accuracy-of-x")
+    with pytest.raises(CheckpointError, match="no run at"):
+        curves_of(tmp_path / "nothing")
+
+
+def test_smoothing_removes_noise_without_a_lag():
+    xs = [float(i) for i in range(1, 1001)]
+    falling = [5 - x / 250 for x in xs]
+    noisy = Curve("a", xs, [y + (0.5 if i % 2 else -0.5) for i, y in enumerate(falling)], is_smoothable=True)
+    smooth = smoothed(noisy).y
+    assert max(abs(a - b) for a, b in zip(smooth[100:-100], falling[100:-100], strict=True)) < 0.03
+    validation = Curve("a", xs, noisy.y, is_validation=True)
+    assert smoothed(validation) is validation
+    short = Curve("a", xs[:10], noisy.y[:10], is_smoothable=True)
+    assert smoothed(short) is short
+
+
+def drawn(curves, monkeypatch, **options):
+    """The axes of the plot."""
+    figures = []
+    monkeypatch.setattr(plotting, "save_figure", lambda figure, file: figures.append(figure))
+    plot(curves, "unused.png", **{"metric": "loss", **options})
+    return figures[0].axes[0]
+
+
+def test_a_run_has_one_colour_and_the_axes_have_units(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path / name, n_steps=60) for name in ("one", "two")]
+    axes = drawn(curves_of(*runs, x="tokens"), monkeypatch, x="tokens", unit="nats per token")
+    styles = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
+    assert len({colour for colour, _ in styles}) == 2
+    assert [style for _, style in styles] == ["-", "-", "--"] * 2  # as logged, smoothed, validation
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("training tokens", "loss in nats per token")
+    legend = axes.get_legend().get_window_extent()
+    assert legend.x0 >= axes.get_window_extent().x1  # beside the curves, not over them
+
+
+def test_of_many_runs_the_best_are_named(tmp_path, monkeypatch):
+    curves = [Curve(f"run-{i}", [1.0, 2.0], [9.0, float(30 - i)]) for i in range(30)]
+    texts = [text.get_text() for text in drawn(curves, monkeypatch).get_legend().get_texts()]
+    assert texts == [*(f"run-{i}" for i in range(29, 17, -1)), "and 18 more runs"]
+    text = render_text(curves)
+    assert "run-29: last 1.0000" in text
+    assert "and 22 more" in text
 
 
 def test_plot_writes_a_png(run, tmp_path):
-    file = plot(read_curves([run, run]), tmp_path / "curves.png", metric="loss")
+    file = plot(curves_of(run), tmp_path / "curves.png", metric="loss")
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_the_error_says_how_to_install_it(monkeypatch):
+def test_without_matplotlib_the_error_says_how_to_install_it(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r"plots need matplotlib: pip install 'headway\[plots\]'"):
-        plotting.pyplot()
+    with pytest.raises(InputError, match=r"plots need matplotlib: pip install .*\[plots\]"):
+        plot(curves_of(run), tmp_path / "curves.png", metric="loss")
 
 
 def test_text_has_a_marker_at_every_value():

@@ -1,0 +1,42 @@
+"""One run of a sweep in a process of its own (jobs.py starts it).
+
+The first line of stdin is the order, {"recipe": TOML, "out": PATH}; the only line of stdout is the answer,
+{"interrupted": …} or {"failure": …}. The parent keeps stdin open: when it closes it, or dies, the run stops after the
+current step and is saved, as after Ctrl-C.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import tomllib
+from pathlib import Path
+
+from headway.config import recipe_from_table
+from headway.plugins import load_plugin
+from headway.sweeps.train_point import train_point
+from headway.training.callbacks import Callbacks
+
+PLUGINS_VARIABLE = "HEADWAY_PLUGINS"  # set by `--plugin`
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    for plugin in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(",")):
+        load_plugin(plugin)
+    recipe = recipe_from_table(tomllib.loads(order["recipe"]))
+    outcome = train_point(recipe, Path(order["out"]), Callbacks())
+    print(json.dumps(outcome.__dict__))
+
+
+def _stop_with_parent() -> None:
+    # Returns when the parent closes the pipe, or the system does after its death. `sys.stdin.read()` would hold a lock
+    # that the interpreter needs when it exits.
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()
