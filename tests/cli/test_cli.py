@@ -1,5 +1,7 @@
 """The program: startup, exit codes, errors, signals."""
 
+import io
+import json
 import os
 import signal
 import subprocess
@@ -68,7 +70,7 @@ def test_module_and_script_are_the_same_program():
         ("generate runs/demo --max-new-tokens 0", 2, "max_new_tokens=0"),
         ("generate runs/demo -n 0", 2, "0 is not at least 1"),
         ("generate runs/demo --dtype half", 2, "dtype='half' is not one of"),
-        ("generate runs/demo --prompts nowhere.txt", 1, "nowhere.txt cannot be read"),
+        ("generate runs/demo --in nowhere.txt", 1, "nowhere.txt cannot be read"),
         ("generate", 2, "name a model directory, or a run"),
         ("eval runs/demo nowhere.txt", 1, "nowhere.txt: neither a file, a folder"),
         ("eval runs/demo/checkpoints/step-3", 2, "is not a run, so it has no held-out text: name a text"),
@@ -84,6 +86,11 @@ def test_module_and_script_are_the_same_program():
         ("check resume nothing", 2, "no recipe 'nothing'"),
         ("check cached runs/demo/checkpoints/step-3", 2, "is not a run, so it has no held-out text: name a text"),
         ("check cached runs/reverse ''", 1, "an empty text"),
+        ("check cached runs/demo --atol -1", 2, "greater than or equal to 0"),
+        ("generate runs/reverse abc", 1, "use `headway translate`"),
+        ("translate runs/demo abc", 1, "headway train reverse"),
+        ("eval runs/demo my.txt --text abc", 2, "cannot be combined with TEXT"),
+        ("eval runs/demo --text abc --split test", 2, "leave out --split, or leave out --text"),
     ],
 )
 def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys, workspace):
@@ -93,6 +100,28 @@ def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys,
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert sorted(os.walk(".")) == before  # nothing was written
+
+
+def test_eval_scores_a_text_from_the_command_line_or_stdin(capsys, monkeypatch):
+    text = "The cat sat on the mat. "
+    by_option = json.loads(run(f"eval runs/demo --text '{text}' --json", capsys)[1])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    by_stdin = json.loads(run("eval runs/demo - --json", capsys)[1])
+    expected = headway.evaluate(headway.load("runs/demo"), text)
+    assert by_option["bits_per_byte"] == by_stdin["bits_per_byte"] == pytest.approx(expected.bits_per_byte)
+    assert (by_option["text"], by_stdin["text"]) == ("--text", "stdin")
+
+
+def test_eval_says_how_n_grams_read_the_text(capsys):
+    assert "windows         none: each line is read whole\n" in run("eval runs/words my.txt", capsys)[1]
+    assert "windows         64 tokens, consecutive, no overlap\n" in run("eval runs/demo my.txt", capsys)[1]
+
+
+def test_a_comparison_that_cannot_be_resumed_is_said_to_start(capsys, tmp_path):
+    settings = "--tokens 500 --params 30k --set tokenizer.kind=char --set eval.context=16"
+    code, _, err = run(f"compare ngram --data my.txt {settings} --resume --out {tmp_path}/new", capsys)
+    assert code == 0, err
+    assert "new does not exist, so there is nothing to continue: starting a new comparison" in err
 
 
 def test_a_damaged_model_is_named(tmp_path, capsys):
@@ -117,7 +146,7 @@ def test_ctrl_c_stops_training_and_saves_the_model(tmp_path):
     command = [sys.executable, "-m", "headway", "train", "demo", "--out", str(tmp_path / "run"), *settings.split()]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
-        if line.startswith("step"):
+        if "loss" in line:
             break
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
@@ -125,7 +154,7 @@ def test_ctrl_c_stops_training_and_saves_the_model(tmp_path):
     assert process.returncode == 130
     assert "interrupted after step" in err
     assert "Traceback" not in err
-    assert headway.load(tmp_path / "run").tokenizer is not None
+    assert headway.load(tmp_path / "run").has_tokenizer
 
 
 def test_sigterm_that_a_command_ignores_stays_ignored(monkeypatch):

@@ -50,7 +50,7 @@ def test_a_prompt_comes_from_stdin(capsys, monkeypatch):
 
 def test_prompts_come_from_a_file(capsys, tmp_path):
     (tmp_path / "prompts.txt").write_text("The\nA statement\nIf", encoding="utf-8")
-    command = f"generate runs/demo --prompts {tmp_path / 'prompts.txt'} --max-new-tokens 4 --seed 1 -n 2 --batch-size 2"
+    command = f"generate runs/demo --in {tmp_path / 'prompts.txt'} --max-new-tokens 4 --seed 1 -n 2 --batch-size 2"
     code, out, _ = run(f"{command} --json", capsys)
     assert code == 0
     texts = json.loads(out)["texts"]
@@ -73,9 +73,31 @@ def test_explain_logprobs_and_stream(capsys):
     assert len(lines[0]["top"]) == 2
 
 
+def test_any_sampler_is_set_by_name(capsys):
+    command = 'generate runs/demo "The" --max-new-tokens 4 --seed 1 --json'
+    by_flag = json.loads(run(f"{command} --top-k 3 --temperature 0.5", capsys)[1])
+    by_name = json.loads(run(f"{command} --set top_k=3 --set temperature=0.5", capsys)[1])
+    assert by_name["texts"] == by_flag["texts"]
+    assert by_name["stages"] == by_flag["stages"]
+    stages = json.loads(run(f"{command} --set top_k=3 --set top-k-min-keep=2", capsys)[1])["stages"]
+    assert {"stage": "top_k", "k": 3, "min_keep": 2}.items() <= stages[0].items()
+
+
+def test_unknown_characters_of_a_prompt_are_named(capsys, tmp_path):
+    model = headway.create("gpt-tiny", vocab_size=4)
+    model.tokenizer = headway.tokenizers.train("char", ["ab"])
+    model.save(tmp_path / "letters")
+    code, _, err = run(f"generate {tmp_path / 'letters'} 'ab☃b☃' --max-new-tokens 2 --seed 1", capsys)
+    assert code == 0
+    assert "note: the vocabulary lacks ☃; it becomes <unk>\n" in err
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
+        ("--set top_k", 2, "is not of the form NAME=VALUE"),
+        ("--set top_k=3 --top-k 3", 2, "top_k is given twice"),
+        ("--set topk=3", 2, "Did you mean 'top_k'?"),
         ("--top-p 2", 2, "top_p=2.0 must be a number"),
         ("--sampler-order topp", 2, "no sampler named 'topp'. Did you mean 'top_p'?"),
         ("--sampler-preset fast", 2, "no order preset named 'fast'"),
@@ -99,7 +121,7 @@ def test_explain_logprobs_and_stream(capsys):
         ("--num-beams 2 --contrastive-alpha 0.5", 2, "choose one search"),
         ("--logit-bias x", 2, "TOKEN=VALUE"),
         ("--stop ''", 2, "an empty string"),
-        ("--prompts nowhere.txt", 2, "cannot be combined with a prompt"),
+        ("--in nowhere.txt", 2, "cannot be combined with a prompt"),
         (
             "--mirostat-v2-tau 3 --top-k 3 --max-new-tokens 2",
             0,
@@ -120,7 +142,7 @@ def test_a_model_that_is_no_language_model_is_refused(capsys, tmp_path):
     model.save(tmp_path / "encoder")
     code, _, err = run(f"generate {tmp_path}/encoder a", capsys)
     assert code == 1
-    assert "does not predict the next token" in err
+    assert "BiLSTM is not a language model" in err
 
 
 def test_show_sampling_prints_a_table_json_and_a_plot(capsys, tmp_path):

@@ -3,14 +3,16 @@
 import re
 import shlex
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import typer
 
 import headway
-from headway.cli import app
-from headway.cli.sampler_options import flag_help
+from headway.cli import VERBS, app
+from headway.cli.help import SECTIONS
+from headway.cli.sampler_options import COMMON_FLAGS, flag_help
 from headway.data.synthetic_tasks import task_pairs
 from headway.sampling.specs import FLAT_NAMES, SAMPLER_SPECS, SHARED_PARAMETERS
 from headway.training import resume_check
@@ -57,8 +59,53 @@ def test_listed_commands_have_one_short_sentence(name, capsys):
     assert is_imperative_sentence(GROUPS[name].help)
     listing = run("--help" if name == "headway" else f"{name} --help", capsys)[1]
     for command in GROUPS[name].commands:
-        (line,) = re.findall(rf"^  {command} +(.+)$", listing, re.MULTILINE)
-        assert is_imperative_sentence(line), line
+        (summary,) = re.findall(rf"^  {command} +(.+(?:\n {{5,}}.+)*)$", listing, re.MULTILINE)
+        assert is_imperative_sentence(" ".join(summary.split())), summary
+
+
+def test_commands_stand_in_sections(capsys):
+    listing = run("--help", capsys)[1]
+    assert re.findall(r"^(\w.+):$", listing, re.MULTILINE) == [*SECTIONS, "Options"]
+    assert [*VERBS] == [*SECTIONS]
+    assert {name for verbs in VERBS.values() for name, *_ in verbs} == HEADWAY.commands.keys()
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *GROUPS])
+def test_help_fits_80_columns_and_nothing_is_cut_off(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    command = COMMANDS.get(name) or GROUPS[name]
+    code, out, _ = run(f"{'' if name == 'headway' else name} --help", capsys)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    shown = " ".join(out.replace(" \\\n", " ").split())
+    for parameter in command.params:
+        if not getattr(parameter, "hidden", False):
+            assert " ".join(parameter.help.split()) in shown, parameter.name
+    for example in examples_of(command) if name in COMMANDS else []:
+        assert f"headway {example}" in shown  # long ones are continued on the next line
+
+
+def test_generate_shows_the_common_options_first(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run("generate --help", capsys)[1]
+    assert len(out.splitlines()) <= 66
+    assert re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE) == [
+        "Arguments", "Options", "Search", "Files", "Output", "Loading", "General", "Examples"
+    ]  # fmt: skip
+    assert "--dry-multiplier X" not in out
+    samplers = run("generate --help-samplers", capsys)[1]
+    assert max(map(len, samplers.splitlines())) <= 80
+    for option in HEADWAY.commands["generate"].params:
+        if option.name in FLAT_NAMES or option.name in SHARED_PARAMETERS:
+            assert option.opts[0] in samplers
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if any(p.required for p in COMMANDS[name].params)])
+def test_a_missing_argument_is_named_in_a_few_lines(name, capsys):
+    code, out, err = run(name, capsys)
+    assert (code, out) == (2, "")
+    assert "Missing argument" in err
+    assert len(err.splitlines()) <= 5
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -72,6 +119,10 @@ def shortened(example, words):
     """The example with fewer steps, so that all examples together run in seconds."""
     if words[0] in ("train", "demo") and not {"--resume", "--list"} & set(words):
         return f"{example} {TINY}"
+    if words[0] == "sweep" and "--resume" not in words:
+        varied = [word.partition("=")[0] for flag, word in pairwise(words) if flag in ("--grid", "--range")]
+        fixed = [setting for setting in TINY.split("--set ")[1:] if setting.partition("=")[0] not in varied]
+        return f"{example} --set data.path=my.txt " + " ".join(f"--set {setting}" for setting in fixed)
     if words[:2] == ["check", "resume"]:
         return f"{example} --set data.path=my.txt {TINY}"
     return f"{example} --seconds 0.2" if words[0] == "compare" and "--seconds" in words else example
@@ -114,7 +165,7 @@ def test_example_runs(example, workspace, tmp_path, monkeypatch, capsys):
         shutil.rmtree(output) if output.is_dir() else output.unlink()
     code, out, err = run(shortened(example, words), capsys)
     assert code == 0, err
-    assert out
+    assert out or (output is not None and output.exists())
 
 
 @pytest.mark.parametrize("verb", ["generate", "translate"])
@@ -129,5 +180,5 @@ def test_sampler_flags_are_those_of_the_sampler_table(verb):
     }
     for name, parameter in (table | SHARED_PARAMETERS).items():
         assert f"--{name.replace('_', '-')}" in flags[name].opts
-        assert flags[name].help.endswith(flag_help(parameter))
+        assert name in COMMON_FLAGS or flags[name].help.endswith(flag_help(parameter))
     assert FLAT_NAMES.keys() & flags.keys() <= table.keys()

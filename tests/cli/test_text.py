@@ -63,6 +63,7 @@ def set_stdin(data, monkeypatch):
         ("a.csv --text review --label stars", "labelled", 30),
         ("a.csv --pairs review,stars", "pairs", 30),
         ("a.tsv --text 1 --label 2", "labelled", 30),
+        ("a.tsv", "pairs", 30),
         ("a.parquet", "text", 40),
         ("a.conll", "tagged", 25),
         ("bad.conll --tag-scheme iob1", "tagged", 1),
@@ -85,6 +86,21 @@ def test_data_summarises_every_kind_of_source(command, kind, records, capsys):
     assert sum(summary["lengths"].values()) == summary["records"]
     split_bytes = sum(split["bytes"] for split in summary["split"].values())
     assert split_bytes == (summary["bytes"] if summary["split_by"] != "none" else 0)  # one sentence cannot be split
+
+
+def test_two_columns_without_a_header_are_pairs_as_in_training(capsys):
+    code, out, err = run("data a.tsv --samples 1", capsys)
+    assert code == 0
+    assert "note: two columns without a header, read as pairs: --pairs 1,2" in err
+    assert "hello 0" in out  # the first row is a pair too
+
+
+def test_text_that_the_vocabulary_lacks_is_named(capsys, tmp_path):
+    headway.tokenizers.train("char", ["abc"]).save(tmp_path / "letters")
+    code, out, err = run(f"tokenizer encode {tmp_path}/letters ab a☃b", capsys)
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "note: the vocabulary lacks ☃ (in text 2); it becomes <unk>" in err
+    assert run(f"tokenizer encode {tmp_path}/letters abc", capsys)[2] == ""
 
 
 def test_duplicates_labels_and_splits_are_counted(capsys):
@@ -185,7 +201,7 @@ def test_tokens_are_coloured_in_a_terminal(capsys, monkeypatch):
         ("data t.en short.de", 1, "short.de ends after line 1"),
         ("data a.csv a.tsv", 2, "a.csv is a csv file, not lines of text"),
         ("data a.csv --text revue", 1, "no column 'revue'. Did you mean 'review'?"),
-        ("data a.tsv", 1, "which column is the text?"),
+        ("data a.csv", 1, "which column is the text? The first row is: 'review', 'stars'."),
         ("data bad.conll", 1, "line 1: tag 'I-ORG' follows 'O'"),
         ("data nowhere", 1, "neither a file, a folder, nor a built-in corpus"),
         ("data my.txt --valid-fraction 2", 2, "fractions of text held out"),

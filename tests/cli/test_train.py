@@ -50,6 +50,38 @@ def test_resume_continues_a_run_with_more_steps(capsys, tmp_path):
     assert "complete" in err
 
 
+@pytest.mark.parametrize(
+    ("objective", "command"), [("causal", "generate"), ("pairs", "translate"), ("classify", "eval")]
+)
+def test_a_run_ends_with_a_command_that_works(objective, command, tmp_path, capsys):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(for_objective(objective, tmp_path, steps=1).to_toml())
+    code, out, err = run(f"train {recipe} --out {tmp_path / 'run'}", capsys)
+    assert code == 0, err
+    assert "; 1 step in 0:0" in out
+    assert "try:" not in out  # a hint is no result
+    (hint,) = re.findall(r"^try:   headway (.*)$", err, re.MULTILINE)
+    assert hint.startswith(f"{command} {tmp_path / 'run'}")
+    code, out, err = run(hint, capsys)
+    assert code == 0, err
+    assert out
+
+
+def test_several_processes_without_a_kind_of_parallelism_get_one_message(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    code, out, err = run(f"train demo --out {tmp_path / 'run'}", capsys)
+    expected = "torchrun started 2 processes, but with train.parallel=none each would train the same model; add --set"
+    assert (code, out) == (2, "")
+    assert expected in err.replace("\n", " ")
+    assert json.loads((tmp_path / "error.json").read_text())["message"]["message"].startswith(expected)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("headway.cli.train.SECONDS_FOR_FIRST_RANK", 0.0)
+    assert run(f"train demo --out {tmp_path / 'run'}", capsys) == (2, "", "")
+    assert not (tmp_path / "run").exists()
+
+
 def test_print_config_prints_every_setting(capsys):
     code, out, _ = run("train demo --print-config --set train.steps=7", capsys)
     assert code == 0

@@ -1,5 +1,6 @@
 """headway translate, eval of translations, and show attention, with a small model that uppercases words."""
 
+import io
 import json
 
 import pytest
@@ -54,11 +55,12 @@ def test_n_best_prints_rank_score_and_text(capsys):
     assert float(rows[0][1]) > float(rows[1][1])
 
 
-def test_align_pairs_each_word_with_a_source_word(capsys):
+def test_align_pairs_each_letter_with_a_source_letter(capsys):
     document = json.loads(run('translate runs/up "red cat" --align --json', capsys)[1])
     translation = document["translations"][0]
     assert translation["text"] == "RED CAT"
-    assert [word["word"] for word in translation["alignment"]] == ["RED", "CAT"]
+    assert [word["word"] for word in translation["alignment"]] == list("REDCAT")
+    assert all(word["source"] == "redcat"[word["source_index"]] for word in translation["alignment"])
     code, out, err = run("translate runs/up --in long.txt --truncate --align --json", capsys)
     assert code == 0, err
     assert len(json.loads(out)["translations"]) == 2
@@ -101,7 +103,9 @@ def test_reranking_changes_scores_and_shows_their_terms(capsys):
         ("translate runs/up red --out nowhere/x.txt", 2, "the folder nowhere of x.txt does not exist"),
         ("translate runs/up red --out runs", 2, "runs is a folder: name a file"),
         ("translate runs/up --in in.txt --out in.txt", 2, "in.txt is the input file"),
-        ("translate runs/up red --align --out x.txt", 2, "add --json"),
+        ("translate runs/up red --align --out x.txt", 2, "name a .jsonl file"),
+        ("translate runs/up red --out in.txt", 2, "in.txt already exists: name another file, or add --overwrite"),
+        ("translate runs/up red --overwrite", 2, "add --out FILE"),
         ("translate runs/up red --num-beams 3 --temperature 0.7", 2, "temperature=0.7 with beam search"),
         ("translate runs/up red --seed 1", 2, "seed=1 with beam search"),
         ("translate runs/up red --top-k 3 --length-penalty 2", 2, "length_penalty=2.0 is for beam search"),
@@ -144,12 +148,33 @@ def test_byte_order_marks_and_carriage_returns_are_ignored(capsys, folder):
     assert run("translate runs/up --in windows.txt", capsys)[1] == "RED CAT\nBLUE DOG\n"
 
 
+def test_json_lines_keep_their_fields(capsys, folder):
+    (folder / "in.jsonl").write_text('{"id": 7, "source": "red cat"}\n{"source": "blue dog"}\n')
+    code, out, err = run("translate runs/up --in in.jsonl --out out.jsonl --greedy", capsys)
+    assert (code, out) == (0, ""), err
+    lines = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert [(line.get("id"), line["source"], line["text"]) for line in lines] == [
+        (7, "red cat", "RED CAT"),
+        (None, "blue dog", "BLUE DOG"),
+    ]
+    assert run("translate runs/up --in in.jsonl --out out.jsonl", capsys)[0] == 2
+    assert run("translate runs/up --in in.jsonl --out out.jsonl --overwrite", capsys)[0] == 0
+
+
+def test_eval_reads_sources_from_stdin(capsys, monkeypatch, folder):
+    (folder / "upper.txt").write_text("RED CAT\nBLUE DOG\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"red cat\nblue dog\n")))
+    document = json.loads(run("eval runs/up - --references upper.txt --json", capsys)[1])
+    assert (document["exact_match"], document["n_sentences"]) == (1.0, 2)
+
+
 def test_unknown_characters_are_named(capsys):
     code, out, err = run('translate runs/up "red ☃"', capsys)
     assert code == 0
     assert out
-    assert "line 1 has text that is not in the vocabulary: ☃" in err
-    assert "vocabulary: ☃ (2 of 3 lines have unknown text)" in run("translate runs/up ☃ red ☃", capsys)[2]
+    assert "note: the vocabulary lacks ☃; it becomes <unk>" in err
+    err = run("translate runs/up ☃ red ☃", capsys)[2]
+    assert "note: the vocabulary lacks ☃ (in text 1, and 1 more of 3); it becomes <unk>" in err
 
 
 def test_eval_scores_a_translation_model(capsys, folder):
@@ -192,7 +217,7 @@ def test_eval_says_how_many_texts_it_truncates(capsys):
 def test_show_attention_prints_and_plots_the_weights(capsys, folder):
     code, out, _ = run('show attention runs/up "red cat" --out a.png', capsys)
     assert code == 0
-    assert "cross attention, layer 1, the mean of 4 heads" in out
+    assert "cross-attention, layer 1, the mean of 4 heads" in out
     assert (folder / "a.png").stat().st_size > 5000
     document = json.loads(run('show attention runs/up "red cat" --side encoder --head 1 --json', capsys)[1])
     assert document["side"] == "encoder"

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -23,22 +23,21 @@ from headway.cli import (
     evaluate,
     generate,
     lr_find,
+    runs,
     show,
+    sweep,
     tokenizer,
     train,
     translate,
 )
+from headway.cli.help import CommandApp
 from headway.errors import HeadwayError
 
-app = typer.Typer(
+app = CommandApp(
     name="headway",
     help="Build, train, compare and use the models of the Transformer lectures, from n-grams to GPT and BERT.",
-    epilog="Start with: headway demo. Each command has examples: headway train --help.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # rich makes --help several times slower
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: headway demo. Every command has examples: headway train --help.",
+    add_completion=True,
 )
 
 
@@ -51,24 +50,49 @@ def _print_version(is_given: bool) -> None:
 @app.callback()
 def _global_options(
     version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version and exit.",
     ),
 ) -> None:
     pass
 
 
-app.command("demo", short_help="Train a small GPT in a minute and show what it learns.")(demo.demo)
-app.command("train", short_help="Train a model from a recipe, or resume a run.")(train.train)
-app.command("generate", short_help="Generate text with a language model.")(generate.generate)
-app.command("translate", short_help="Translate texts with a sequence-to-sequence model.")(translate.translate)
-app.command("eval", short_help="Score a model on held-out text.")(evaluate.evaluate)
-app.command("compare", short_help="Compare models on the same data and budget.")(compare.compare)
-app.command("data", short_help="Summarise a data source.")(data.data)
-app.command("convert", short_help="Convert a model to or from other formats.")(convert.convert)
-app.command("lr-find", short_help="Find a learning rate.")(lr_find.lr_find)
-app.add_typer(tokenizer.app, name="tokenizer", short_help="Train, use and compare tokenizers.")
-app.add_typer(show.app, name="show", short_help="Show the inside of models and runs.")
-app.add_typer(check.app, name="check", short_help="Check resume, caching and batching.")
+# Section of `headway --help` → its commands: name, one sentence, and the function or the app with sub-commands.
+VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
+    "Train": [
+        ("demo", "Train a small GPT in a minute and show what it learns.", demo.demo),
+        ("train", "Train a model from a recipe, or resume a run.", train.train),
+        ("lr-find", "Find a learning rate.", lr_find.lr_find),
+        ("sweep", "Train a recipe with many settings, and rank the runs.", sweep.sweep),
+        ("compare", "Train several models on the same data and budget, and rank them.", compare.compare),
+    ],
+    "Use": [
+        ("generate", "Generate text with a language model.", generate.generate),
+        ("translate", "Translate texts with a sequence-to-sequence model.", translate.translate),
+        ("convert", "Convert a model to or from other formats.", convert.convert),
+    ],
+    "Look inside": [
+        ("runs", "List runs with their settings, status and scores.", runs.runs),
+        ("show", "Show training curves, attention, samplers and gradients.", show.app),
+    ],
+    "Check": [
+        ("eval", "Score a model on held-out text.", evaluate.evaluate),
+        ("check", "Check exact resume, caching, batching and a model's contract.", check.app),
+    ],
+    "Data": [
+        ("data", "Summarise a data source.", data.data),
+        ("tokenizer", "Train, use and compare tokenizers.", tokenizer.app),
+    ],
+}
+for _section, _verbs in VERBS.items():
+    for _name, _summary, _verb in _verbs:
+        if isinstance(_verb, typer.Typer):
+            app.add_typer(_verb, name=_name, short_help=_summary, rich_help_panel=_section)
+        else:
+            app.command(_name, short_help=_summary, rich_help_panel=_section)(_verb)
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from headway.cli.completion import complete_setting
 from headway.cli.options import Json, check_minimum, check_picture, print_json, program, with_option_groups
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 @dataclass(frozen=True)
 class BudgetFlags:
     """The size of each model, and how long it is trained."""
+
+    section: ClassVar = "Budget"
 
     params: Annotated[
         str | None,
@@ -37,6 +40,8 @@ class BudgetFlags:
 @dataclass(frozen=True)
 class ScoringFlags:
     """How models are scored."""
+
+    section: ClassVar = "Scoring"
 
     long_data: Annotated[
         str | None, typer.Option(help="Pairs: also score longer sentences, such as dates+24, by length.")
@@ -72,8 +77,10 @@ def compare(
         list[str] | None,
         typer.Option(
             "--set",
+            metavar="NAME=VALUE",
             help="Override a setting for all models (train.seed=2, tokenizer.kind=char) or for one "
             "(gpt:model.dropout=0.1); repeatable.",
+            autocompletion=complete_setting,
         ),
     ] = None,
     scoring: ScoringFlags,
@@ -113,8 +120,10 @@ def compare(
     out_dir = out or _default_out_dir(resume)
 
     import headway
-    from headway.cli.display import TrainingDisplay, print_status
+    from headway.display import TrainingDisplay, print_status
 
+    if resume and not out_dir.exists():
+        print_status(f"note: {out_dir} does not exist, so there is nothing to continue: starting a new comparison")
     with TrainingDisplay() as display:
         comparison = headway.compare(
             models or [],
@@ -125,7 +134,7 @@ def compare(
             on_step=display.on_step,
             **options,
         )
-    if comparison is None:
+    if comparison.interrupted:
         print_status(
             f"interrupted; finished models are kept. Continue with the same command and --out {out_dir} --resume"
         )
@@ -149,8 +158,8 @@ def _default_out_dir(resume: bool) -> Path:
 
 def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, json: bool) -> None:
     """Write compare.md and the plot, and print the results."""
-    from headway.cli.display import print_status
     from headway.comparison.report import render_markdown, render_text
+    from headway.display import print_status
     from headway.files import write_text
 
     write_text(out_dir / "compare.md", render_markdown(comparison))
@@ -166,8 +175,8 @@ def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, jso
 
 def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | None:
     """Write the plot. Without matplotlib only a plot that was asked for is an error."""
-    from headway.cli.display import print_status
     from headway.comparison.report import plot
+    from headway.display import print_status
     from headway.errors import InputError
 
     try:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.completion import complete_run
 from headway.cli.options import Dtype, Json, check_output_file, print_json
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ FILE_EXTENSIONS = (".gz", ".bz2", ".xz", ".zip", ".txt", ".lm", ".bin", ".gguf",
 def convert(
     model: Annotated[
         str,
-        typer.Argument(help="A model directory, a run (its best checkpoint), a checkpoint, or a file of n-grams."),
+        typer.Argument(
+            help="A model directory, a run (its best checkpoint), a checkpoint, or a file of n-grams.",
+            autocompletion=complete_run,
+        ),
     ],
     out: Annotated[Path, typer.Argument(help="The new model directory; for n-grams also FILE.arpa or FILE.counts.")],
     dtype: Dtype = "auto",
@@ -69,18 +73,19 @@ def _write_directory(model: "Model", name: str, out: Path, json: bool) -> None:
         print_json({"model": name, "out": str(out), "model_type": model_type, "n_params": model.n_params})
         return
     readers = "only Headway opens it" if model_type.startswith("headway-") else "transformers opens it too"
-    print(f"{out}: {type(model).__name__}, {model.n_params:,} parameters, model type {model_type} ({readers})")
+    print(f"{out}: {model.display_name}, {model.n_params:,} parameters, model type {model_type} ({readers})")
 
 
 def _write_ngrams(model: "Model", name: str, out: Path, json: bool) -> None:
-    from headway.cli.display import print_status
+    from headway.display import print_status
     from headway.models import NGram
+    from headway.models.base import described
     from headway.models.ngram.arpa import write_arpa
     from headway.models.ngram.count_files import write_counts
 
     if not isinstance(model, NGram):
         raise typer.BadParameter(
-            f"{name} is a {type(model).__name__}, and {out.name} is a file of n-grams: name a folder", param_hint="OUT"
+            f"{name} is {described(model)}, and {out.name} is a file of n-grams: name a folder", param_hint="OUT"
         )
     check_output_file(out, "OUT")
     renamed = (write_arpa if out.name.lower().endswith(ARPA_EXTENSIONS) else write_counts)(model, out)

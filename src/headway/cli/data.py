@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.options import Json, ReadFlags, check_minimum, print_json, with_option_groups
+from headway.errors import count
 
 if TYPE_CHECKING:
     from headway.data.sources import DataSource
@@ -71,7 +72,7 @@ def data(
     from headway.data.splits import SplitFractions
 
     fractions = SplitFractions(valid_fraction, test_fraction, split)
-    opened = open_source(source, target_path=target, label=label, **reading.options)
+    opened = open_source(source, target_path=target, label=label, **reading.options_for(source, target, label))
     limit = None if limit is None else min(limit, MAX_RECORDS)
     loaded = _load_tokenizer(tokenizer, opened, limit)
     if prepare:
@@ -116,8 +117,8 @@ def _prepare(
 ) -> None:
     import time
 
-    from headway.cli.display import BytesDisplay
     from headway.data.token_shards import prepare
+    from headway.display import BytesDisplay
 
     start = time.monotonic()
     with BytesDisplay() as display:
@@ -136,8 +137,8 @@ def _prepare(
     for split in ("train", "valid", "test"):
         tokens = getattr(corpus, split)
         if len(tokens):
-            shards = f"{len(tokens.files)} shard{'s' if len(tokens.files) != 1 else ''}"
-            print(f"{split:12}{len(tokens):,} tokens of {tokens.n_documents:,} documents, in {shards}")
+            sizes = count(len(tokens), "token"), count(tokens.n_documents, "document")
+            print(f"{split:12}{sizes[0]} of {sizes[1]}, in {count(len(tokens.files), 'shard')}")
     print(f"prepared: {corpus.path} ({seconds:.1f} s)")
 
 
@@ -155,8 +156,8 @@ def _summarize(
 ) -> None:
     from dataclasses import asdict
 
-    from headway.cli.display import BytesDisplay
     from headway.data.statistics import summarize
+    from headway.display import BytesDisplay
 
     with BytesDisplay("reading", source.size) as display:
         summary = summarize(source, tokenizer, fractions, samples=samples, limit=limit, on_progress=display.add)
@@ -168,25 +169,25 @@ def _summarize(
 
 def _print_summary(summary: "DataSummary", tokenizer: str, vocab_size: int) -> None:
     noun = NOUNS[summary.kind]
-    files = f" in {summary.files} file{'s' if summary.files != 1 else ''}" if summary.files else ", built in"
+    files = f" in {count(summary.files, 'file')}" if summary.files else ", built in"
     skipped = f" ({summary.skipped:,} empty ones skipped)" if summary.skipped else ""
     print(f"source      {summary.source}: {summary.kind}{files}")
     print(f"{noun:12}{summary.records:,}{skipped}")
-    print(f"bytes       {summary.bytes:,} ({summary.characters:,} characters)")
+    print(f"bytes       {summary.bytes:,} ({count(summary.characters, 'character')})")
     per_record, per_token = summary.tokens / summary.records, summary.bytes / max(summary.tokens, 1)
     averages = f"{per_record:,.1f} per record, {per_token:.2f} bytes per token"
     print(f"tokens      {summary.tokens:,} ({tokenizer}, vocabulary {vocab_size:,}; {averages})")
     if summary.unknown:
-        print(f"unknown     {summary.unknown:,} tokens")
+        print(f"unknown     {count(summary.unknown, 'token')}")
     longest = summary.longest
-    print(f"longest     {longest['tokens']:,} tokens, record {longest['number']:,}: {longest['begins']!r}")
+    print(f"longest     {count(longest['tokens'], 'token')}, record {longest['number']:,}: {longest['begins']!r}")
     print(f"duplicates  {summary.duplicates:,}")
     print(f"split       {SPLIT_BY[summary.split_by]}")
     for split, sizes in summary.split.items():
         if sizes["records"]:
             is_counted = summary.split_by == "hash" or summary.kind != "text"  # a cut inside a document adds a record
-            count = f"{sizes['records']:,} {noun}, " if is_counted else ""
-            print(f"  {split:10}{count}{sizes['bytes']:,} bytes")
+            records = f"{sizes['records']:,} {noun}, " if is_counted else ""
+            print(f"  {split:10}{records}{count(sizes['bytes'], 'byte')}")
     _print_bars("lengths, in tokens", list(summary.lengths.items()))
     _print_bars("most frequent tokens", [(repr(token)[:24], n) for token, n in summary.top_tokens])
     if summary.labels:

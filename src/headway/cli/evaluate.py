@@ -1,23 +1,28 @@
 """headway eval"""
 
 import json as json_lines
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
+from headway.cli.completion import complete_run
 from headway.cli.options import (
+    BatchSize,
     Json,
     LoadFlags,
     check_minimum,
     check_output_file,
     describe_split,
+    note_unknown_text,
     print_json,
     read_lines,
     with_option_groups,
 )
+from headway.cli.progress import CountDisplay
 from headway.cli.reranking_options import RerankingFlags
 from headway.runs import Run
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from headway.evaluation.validation import EvalResult
     from headway.models import Model
 
+MAX_TEXTS_NOTED = 1000  # are searched for characters that are not in the vocabulary
 SIGNIFICANCE_LEVEL = 0.05  # of the paired bootstrap
 
 
@@ -35,28 +41,24 @@ SIGNIFICANCE_LEVEL = 0.05  # of the paired bootstrap
 class TranslationFlags:
     """Options for models that translate."""
 
+    section: ClassVar = "Translations"
+
     references: Annotated[
         list[Path] | None,
-        typer.Option("-r", "--references", help="Translations: a file of references, line by line; repeatable."),
+        typer.Option("-r", "--references", help="A file of references, line by line; repeatable."),
     ] = None
-    hypotheses: Annotated[
-        Path | None, typer.Option(help="Translations: score this file instead of a model's translations.")
-    ] = None
+    hypotheses: Annotated[Path | None, typer.Option(help="Score this file instead of a model's translations.")] = None
     against: Annotated[
         str | None,
-        typer.Option(help="Translations: compare with a second model, run or file, by paired bootstrap."),
+        typer.Option(help="Compare with a second model, run or file, by paired bootstrap."),
     ] = None
-    sentences: Annotated[
-        Path | None, typer.Option(help="Translations: write the scores of each sentence to this file, as JSON lines.")
-    ] = None
-    num_beams: Annotated[int | None, typer.Option(help="Translations: number of beams; 1 is greedy. Default: 5.")] = (
+    sentences: Annotated[Path | None, typer.Option(help="Write the scores of each sentence here, as JSON lines.")] = (
         None
     )
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Translations: above 0 favours long texts. Off: 0. Default: 1.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(help="Translations: score only the first texts.")] = None
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Translations: ignore case in BLEU and chrF.")] = False
+    num_beams: Annotated[int | None, typer.Option(help="Beams; 1 is greedy. Default: 5.")] = None
+    length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours long texts; 0: off. Default: 1.")] = None
+    limit: Annotated[int | None, typer.Option(help="Score only the first texts.")] = None
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False
 
     @property
     def search_flags(self) -> dict[str, Any]:
@@ -81,23 +83,29 @@ class TranslationFlags:
 @with_option_groups
 def evaluate(
     model: Annotated[
-        str | None, typer.Argument(help="A model directory or a run such as runs/demo; not with --hypotheses.")
+        str | None,
+        typer.Argument(
+            help="A model directory or a run such as runs/demo; not with --hypotheses.", autocompletion=complete_run
+        ),
     ] = None,
     text: Annotated[
         str | None,
-        typer.Argument(help="A text file, folder, glob or built-in corpus. Default: the run's validation split."),
+        typer.Argument(
+            help="A text file, folder, glob or built-in corpus; - reads stdin. Default: the run's validation split."
+        ),
     ] = None,
     *,
+    literal_text: Annotated[str | None, typer.Option("--text", help="Score this text itself.")] = None,
     split: Annotated[
-        Literal["valid", "test"], typer.Option(help="The held-out split of the run's own data: valid or test.")
+        Literal["valid", "test"], typer.Option(help="The held-out split of the run's own data.")
     ] = "valid",
     context: Annotated[
-        int | None, typer.Option(help="Tokens per window. Default: that of the run, or the model's context.")
+        int | None, typer.Option(help="Tokens per window. Default: that of the run, or the model's.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Windows or texts per batch, at least 1.")] = 16,
     translation: TranslationFlags,
     reranking: RerankingFlags,
     loading: LoadFlags,
+    batch_size: BatchSize = 16,
     json: Json = False,
 ) -> None:
     """Score a model on held-out text.
@@ -111,6 +119,7 @@ def evaluate(
     Examples:
       headway eval runs/demo
       headway eval runs/demo my.txt --json
+      headway eval runs/demo --text "The cat sat on the mat."
       headway eval runs/reverse --limit 100
       headway eval --hypotheses mine.de --references right.de --against yours.de
     """
@@ -118,12 +127,16 @@ def evaluate(
         check_minimum(flag, number)
     check_output_file(translation.sentences, "--sentences")
     reranking.check(translation.num_beams)
-    if text is not None and split != "valid":
+    if text is not None and literal_text is not None:
+        raise typer.BadParameter("cannot be combined with TEXT: score one of the two", param_hint="--text")
+    has_text = text is not None or literal_text is not None
+    if has_text and split != "valid":
+        other = "TEXT" if literal_text is None else "--text"
         raise typer.BadParameter(
-            f"{split} is a split of the run's own data: leave out --split, or leave out TEXT", param_hint="--split"
+            f"{split} is a split of the run's own data: leave out --split, or leave out {other}", param_hint="--split"
         )
     if translation.hypotheses is not None:
-        flags = {"--split": split == "test", **translation.search_flags, **reranking.by_flag}
+        flags = {"--split": split == "test", "--text": literal_text, **translation.search_flags, **reranking.by_flag}
         _refuse(flags, "a file of translations")
         _evaluate_files(model, translation, json)
         return
@@ -136,16 +149,17 @@ def evaluate(
 
     recipe = load_recipe(Path(model)) if Run.exists(model) else None
     find_model(model)  # its error says what is wrong with the path
-    if text is None and recipe is None and not translation.references:
+    if not has_text and recipe is None and not translation.references:
         raise typer.BadParameter(f"{model} is not a run, so it has no held-out text: name a text", param_hint="TEXT")
+    given = _given_text(text, literal_text)
     loaded = headway.load(model, **loading.options)
     if isinstance(loaded, Seq2SeqLM):
         if context is not None:
             raise typer.BadParameter(
                 "it applies to language models, and this model translates: leave it out", param_hint="--context"
             )
-        task = _TranslationTask(model, recipe, text, split, translation)
-        if reranking.tune == "valid" and text is None and split == "valid":
+        task = _TranslationTask(model, recipe, given, split, translation)
+        if reranking.tune == "valid" and not has_text and split == "valid":
             raise typer.BadParameter(
                 "tunes the weights on the data they are scored on: use --split test, or tune on other pairs",
                 param_hint="--tune",
@@ -159,7 +173,35 @@ def evaluate(
         {**translation.score_flags, **translation.search_flags, **reranking.by_flag},
         f"{model}, which does not translate",
     )
-    _evaluate_model(loaded, model, recipe, text, split, context, batch_size, json)
+    _evaluate_model(loaded, model, recipe, given, split, context, batch_size, json)
+
+
+@dataclass(frozen=True)
+class _GivenText:
+    """A text on the command line: the path of a source, or the text itself."""
+
+    name: str
+    content: str | None = None
+
+    def documents(self, model: "Model", recipe: "Recipe | None") -> list[str]:
+        from headway.training.run_evaluation import load_evaluation_text, split_evaluation_text
+
+        if self.content is None:
+            return load_evaluation_text(model, self.name, recipe)
+        return split_evaluation_text(model, self.content, recipe)
+
+    def lines(self) -> list[str]:
+        return read_lines(self.name) if self.content is None else self.content.splitlines()
+
+
+def _given_text(path: str | None, content: str | None) -> _GivenText | None:
+    from headway.data.text_files import decode_text
+
+    if path == "-":
+        return _GivenText("stdin", decode_text(sys.stdin.buffer.read(), "stdin"))
+    if content is not None:
+        return _GivenText("--text", content)
+    return None if path is None else _GivenText(path)
 
 
 def _refuse(flags: Mapping[str, Any], subject: str) -> None:
@@ -175,7 +217,7 @@ def _evaluate_model(
     loaded: "Model",
     name: str,
     recipe: "Recipe | None",
-    text: str | None,
+    given: _GivenText | None,
     split: Literal["valid", "test"],
     context: int | None,
     batch_size: int,
@@ -183,12 +225,14 @@ def _evaluate_model(
 ) -> None:
     import headway
     from headway.evaluation.perplexity import LMScore
-    from headway.training.run_evaluation import evaluate_split, load_evaluation_text
+    from headway.training.run_evaluation import evaluate_split, is_read_by_line
 
     score: EvalResult
-    if text is not None:
-        documents, source = load_evaluation_text(loaded, text, recipe), text
+    if given is not None:
+        documents, source = given.documents(loaded, recipe), given.name
         score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
+        if score.lost_bytes:
+            note_unknown_text(loaded.tokenizer, documents[:MAX_TEXTS_NOTED], "text")
     else:
         assert recipe is not None
         source = describe_split(recipe.data, split)
@@ -196,21 +240,26 @@ def _evaluate_model(
     if json:
         print_json({"model": name, "text": source, "n_params": loaded.n_params, **score.to_dict()})
         return
-    print(f"model           {name}: {type(loaded).__name__}, {loaded.n_params:,} parameters")
+    print(f"model           {name}: {loaded.display_name}, {loaded.n_params:,} parameters")
     if isinstance(score, LMScore):
-        _print_lm_score(score, source)
+        is_whole = context is None and getattr(loaded.config, "context", None) is None
+        unit = "line" if is_read_by_line(loaded, recipe) else "document"
+        _print_lm_score(score, source, f"none: each {unit} is read whole" if is_whole else None)
     else:
         print(f"data            {source}")
         print(f"score           {score.summary}")
 
 
-def _print_lm_score(score: "LMScore", source: str) -> None:
-    print(f"text            {source}: {score.n_bytes:,} bytes, {score.n_tokens:,} tokens")
-    print(f"windows         {score.context} tokens, consecutive, no overlap")
+def _print_lm_score(score: "LMScore", source: str, windows: str | None) -> None:
+    from headway.errors import count
+
+    print(f"text            {source}: {count(score.n_bytes, 'byte')}, {count(score.n_tokens, 'token')}")
+    print(f"windows         {windows or f'{score.context} tokens, consecutive, no overlap'}")
     print(f"bits per byte   {score.bits_per_byte:.4f}")
     print(f"nats per token  {score.nats_per_token:.4f}   (perplexity {score.perplexity:,.2f})")
     if score.lost_bytes:
-        print(f"unknown         {score.lost_bytes:,} bytes lost in <unk> or between words, charged at 8 bits each")
+        lost = count(score.lost_bytes, "byte")
+        print(f"unknown         {lost} lost in <unk> or between words, charged at 8 bits each")
 
 
 # ── translations ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,13 +288,13 @@ class _TranslationTask:
 
     name: str
     recipe: "Recipe | None"
-    text: str | None
+    given: _GivenText | None
     split: Literal["valid", "test"]
     flags: TranslationFlags
 
     def evaluate(self, model: "Model", reranker: Any, *, batch_size: int, device: str, dtype: str, json: bool) -> None:
         import headway
-        from headway.cli.display import print_status
+        from headway.display import print_status
         from headway.evaluation.translation import evaluate_translator
         from headway.generation.translate import DEFAULT_BEAMS
 
@@ -256,19 +305,23 @@ class _TranslationTask:
             is_model = Path(flags.against).is_dir()
             against = headway.load(flags.against, device=device, dtype=dtype) if is_model else read_lines(flags.against)
         num_beams = DEFAULT_BEAMS if flags.num_beams is None else flags.num_beams
-        score = evaluate_translator(
-            model,
-            sources,
-            references,
-            against=against,
-            reranker=reranker,
-            num_beams=num_beams,
-            length_penalty=1.0 if flags.length_penalty is None else flags.length_penalty,
-            batch_size=batch_size,
-            limit=flags.limit,
-            lowercase=flags.lowercase,
-            on_message=print_status,
-        )
+        sources_scored = sources[: flags.limit]
+        note_unknown_text(model.tokenizer, list(map(str.strip, sources_scored[:MAX_TEXTS_NOTED])), "text")
+        with CountDisplay("texts", len(sources_scored)) as display:
+            score = evaluate_translator(
+                model,
+                sources,
+                references,
+                against=against,
+                reranker=reranker,
+                num_beams=num_beams,
+                length_penalty=1.0 if flags.length_penalty is None else flags.length_penalty,
+                batch_size=batch_size,
+                limit=flags.limit,
+                lowercase=flags.lowercase,
+                on_message=print_status,
+                on_progress=display.update,
+            )
         labels = {"model": self.name, "n_params": model.n_params, "num_beams": num_beams, **labels}
         if reranker is not None:
             labels["weights"] = str(reranker.weights)
@@ -279,8 +332,8 @@ class _TranslationTask:
         from headway.training.record_datasets import load_pairs
         from headway.training.run_evaluation import evaluate_split
 
-        if self.text is not None:
-            return read_lines(self.text), self.flags.read_references(), {"text": self.text}
+        if self.given is not None:
+            return self.given.lines(), self.flags.read_references(), {"text": self.given.name}
         if self.flags.references:
             raise typer.BadParameter(
                 "needs the text that was translated: MODEL TEXT --references FILE", param_hint="--references"

@@ -1,8 +1,7 @@
 """Printing generated texts: as plain text, as JSON, or token by token with the effect of each sampler."""
 
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.options import print_json
@@ -46,7 +45,7 @@ def token_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
     if token.logprob is not None:
         fields["logprob"] = token.logprob
         fields["top"] = [{"id": id, "token": tokenizer.decode([id]), "logprob": p} for id, p in token.top or []]
-    if token.sampler_trace is not None:
+    if token.sampler_trace:
         fields["steps"] = [
             {**step._asdict(), "best": [{"id": id, "token": tokenizer.decode([id]), "p": p} for id, p in step.best]}
             for step in token.sampler_trace
@@ -54,30 +53,53 @@ def token_json(token: "Token", tokenizer: "Tokenizer") -> dict[str, Any]:
     return fields
 
 
+def text_json(tokens: "list[Token]", tokenizer: "Tokenizer", seed: int, *, details: bool) -> dict[str, Any]:
+    """One generated text; with `details`, each of its tokens."""
+    last = tokens[-1]
+    text: dict[str, Any] = {
+        "text": "".join(token.text for token in tokens),
+        "seed": seed,
+        "ids": [token.id for token in tokens],
+        "finish_reason": last.finish_reason,
+    }
+    if last.stop is not None:
+        text["stop"] = last.stop
+    if details:
+        text["tokens"] = [token_json(token, tokenizer) for token in tokens]
+    return text
+
+
+def hypotheses_json(row: "list[tuple[str, Hypothesis]]") -> list[dict[str, Any]]:
+    """The texts of a search for one prompt, the best first."""
+    return [
+        {
+            "text": text,
+            "ids": h.tokens,
+            "finish_reason": "stop" if h.ended else "length",
+            "rank": rank,
+            "score": h.score,
+            "log_prob": h.log_prob,
+        }
+        for rank, (text, h) in enumerate(row, start=1)
+    ]
+
+
 def print_texts_json(
-    tokens: "Iterator[Token]",
+    generated: "list[list[Token]]",
     tokenizer: "Tokenizer",
     model: str,
     prompts: list[str],
     seed: int,
     pipe: Any,
     options: dict[str, Any],
-    started: float,
+    seconds: float,
 ) -> None:
     """Print one JSON object with all texts, the settings and the speed."""
-    generated: list[list[Token]] = [[] for _ in prompts]
-    for token in tokens:
-        generated[token.row].append(token)
-    seconds = time.monotonic() - started
-    texts = []
-    for i, row in enumerate(generated):
-        text: dict[str, Any] = {"prompt": prompts[i], "text": "".join(token.text for token in row), "seed": seed + i}
-        text |= {"ids": [token.id for token in row], "finish_reason": row[-1].finish_reason}
-        if row[-1].stop is not None:
-            text["stop"] = row[-1].stop
-        if options["logprobs"] is not None or options["explain"]:
-            text["tokens"] = [token_json(token, tokenizer) for token in row]
-        texts.append(text)
+    details = options["logprobs"] is not None or options["explain"]
+    texts = [
+        {"prompt": prompts[i], **text_json(row, tokenizer, seed + i, details=details)}
+        for i, row in enumerate(generated)
+    ]
     settings = {name: options[name] for name in ("seed", "max_new_tokens", "stop", "stop_token_ids", "include_stop")}
     results = {"texts": texts, "seconds": seconds, "tokens_per_second": sum(map(len, generated)) / seconds}
     print_json({"model": model, **settings, "stages": pipe.stages, **results})
@@ -86,7 +108,7 @@ def print_texts_json(
 def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", prompts: list[str], pipe: Any) -> None:
     """Print each token with its log-probability and what every sampler removed."""
 
-    def spelled(pairs: list[tuple[int, float]]) -> str:
+    def spelled(pairs: Sequence[tuple[int, float]]) -> str:
         return "  ".join(f"{tokenizer.decode([id])!r} {p:.3f}" for id, p in pairs)
 
     hidden = {"stage", "breakers", "protected", "eos_ids"}
@@ -133,18 +155,11 @@ def print_hypotheses(
 ) -> None:
     """Print the texts of a search, the best first for each prompt."""
     if json:
-        texts = []
-        for prompt, row in zip(prompts, results, strict=True):
-            for rank, (text, h) in enumerate(row, start=1):
-                finish = "stop" if h.ended else "length"
-                fields = {
-                    "ids": h.tokens,
-                    "finish_reason": finish,
-                    "rank": rank,
-                    "score": h.score,
-                    "log_prob": h.log_prob,
-                }
-                texts.append({"prompt": prompt, "text": text, **fields})
+        texts = [
+            {"prompt": prompt, **text}
+            for prompt, row in zip(prompts, results, strict=True)
+            for text in hypotheses_json(row)
+        ]
         print_json({"model": model, "search": search_options, "texts": texts, "seconds": seconds})
         return
     is_single = len(prompts) == 1 and len(results[0]) == 1

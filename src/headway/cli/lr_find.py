@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.options import Device, Json, Settings, check_picture, print_json, program
+from headway.cli.options import Device, Json, RecipeName, Settings, check_picture, print_json, program
 
 PROGRESS_LINES = 20  # on stderr, over the whole sweep
 
 
 def lr_find(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe by name, a TOML file, or a run.")],
+    recipe: RecipeName,
     settings: Settings = None,
     low: Annotated[float, typer.Option(help="Learning rate of the first step.")] = 1e-6,
     high: Annotated[float, typer.Option(help="Learning rate of the last step, unless the loss diverges first.")] = 1.0,
@@ -29,9 +29,10 @@ def lr_find(
     Example:
       headway lr-find demo --steps 30 --set train.batch_size=4
     """
-    from headway.analysis.curves import Curve, plot, render_text
-    from headway.cli.display import TrainingDisplay, print_status
+    from headway.analysis.curves import Curve, render_text
+    from headway.analysis.lr_sweep_plot import plot
     from headway.config import load_recipe
+    from headway.display import TrainingDisplay, print_status
     from headway.training.lr_finder import LRTrial, find_lr
 
     check_picture(out)
@@ -54,11 +55,24 @@ def lr_find(
 
     rates, losses = [trial.lr for trial in sweep.trials], [trial.smooth for trial in sweep.trials]
     if out is not None:
-        plot([Curve("loss", rates, losses)], out, metric="loss", x="lr")
+        plot(
+            rates,
+            [trial.loss for trial in sweep.trials],
+            losses,
+            out,
+            suggestion=sweep.suggestion,
+            diverged_at=sweep.diverged_at,
+            title=f"Learning-rate sweep of {recipe}, {len(rates)} steps",
+        )
     if json:
         trials = [{"lr": trial.lr, "loss": trial.loss, "smooth": trial.smooth} for trial in sweep.trials]
-        print_json({"suggestion": sweep.suggestion, "trials": trials})
+        print_json({"suggestion": sweep.suggestion, "diverged_at": sweep.diverged_at, "trials": trials,
+                    "picture": None if out is None else str(out)})  # fmt: skip
         return
     print(render_text([Curve("loss by log10 of the learning rate", [math.log10(rate) for rate in rates], losses)]))
+    if sweep.diverged_at is not None:
+        print(f"\nthe loss diverged at a rate of {sweep.diverged_at:.2g}, which ended the sweep")
+    if out is not None:
+        print(f"\nplot: {out}")
     setting = f"train.lr={sweep.suggestion:.2g}"
     print(f"\nsuggested: {setting}   {program()} train {recipe} --set {setting}")

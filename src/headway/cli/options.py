@@ -1,28 +1,47 @@
 """Options and helpers that several verbs share."""
 
+import copy
 import functools
 import inspect
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 import typer
 
+from headway.cli.completion import complete_recipe, complete_run, complete_setting
+
 if TYPE_CHECKING:
     from headway.config import DataConfig
+    from headway.tokenizers import Tokenizer
 
+MAX_UNKNOWN_SHOWN = 10  # pieces of text that are not in the vocabulary
 PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
 
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes CUDA if available.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64; auto keeps the stored dtype.")]
+Device = Annotated[str, typer.Option(show_default=False, help="cpu, cuda, cuda:1, …; default: CUDA if available.")]
+Dtype = Annotated[str, typer.Option(show_default=False, help="float32, bfloat16, float16, float64; default: stored.")]
+RecipeName = Annotated[
+    str,
+    typer.Argument(help="A shipped recipe by name, a TOML file, or a run.", autocompletion=complete_recipe),
+]
+BatchSize = Annotated[int, typer.Option(rich_help_panel="Loading", help="Texts per batch.")]
+ModelPath = Annotated[
+    str, typer.Argument(help="A model directory, or a run such as runs/demo.", autocompletion=complete_run)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Override a setting, such as train.steps=100; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Override a setting, such as train.steps=100; repeatable.",
+        autocompletion=complete_setting,
+    ),
 ]
 
 
@@ -30,7 +49,10 @@ Settings = Annotated[
 
 
 def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a verb whose type is a dataclass by one option per field of that dataclass."""
+    """Replace each parameter of a verb whose type is a dataclass by one option per field of that dataclass.
+
+    If the dataclass has a `section`, its options stand in that section of the help.
+    """
     signature = inspect.signature(verb)
     groups: dict[str, Any] = {p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)}
 
@@ -43,13 +65,24 @@ def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         if parameter.name in groups:
-            members = fields(groups[parameter.name])
-            parameters += [_parameter(field.name, field.default, field.type) for field in members]
+            group = groups[parameter.name]
+            section = getattr(group, "section", None)
+            parameters += [_parameter(f.name, f.default, _in_section(f.type, section)) for f in fields(group)]
         else:
             parameters.append(_parameter(parameter.name, parameter.default, parameter.annotation))
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
+
+
+def _in_section(annotation: Any, section: str | None) -> Any:
+    """The annotation of an option, with its section of the help."""
+    if section is None:
+        return annotation
+    kind, option = get_args(annotation)
+    option = copy.copy(option)  # `Json`, `Device`, … are shared by verbs
+    option.rich_help_panel = section
+    return Annotated[kind, option]
 
 
 def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
@@ -59,6 +92,8 @@ def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
 @dataclass(frozen=True)
 class LoadFlags:
     """Where and in which precision a model is loaded: the keyword arguments of `headway.load`."""
+
+    section: ClassVar = "Loading"
 
     device: Device = "auto"
     dtype: Dtype = "auto"
@@ -75,6 +110,8 @@ _COLUMN = "by name, or by number from 1 if the first row is not a header"
 class ReadFlags:
     """How to read a data source: the keyword arguments of `headway.data.open_source`."""
 
+    section: ClassVar = "Reading"
+
     format: Annotated[
         str,
         typer.Option(help="text, lines, jsonl, csv, tsv, parquet, conll, squad or misspellings; auto: by file name."),
@@ -89,24 +126,31 @@ class ReadFlags:
     )
     errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")] = "strict"
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return self.__dict__ | {"separator": unescaped(self.separator)}
+    def options_for(self, source: str, target: str | None = None, label: str | None = None) -> dict[str, Any]:
+        """The options for a source. A .tsv file of two columns is read as pairs, as training on pairs reads it."""
+        options = self.__dict__ | {"separator": unescaped(self.separator)}
+        is_plain = self.format == "auto" and not (self.text or self.pairs or target or label)
+        if is_plain and Path(source).is_file():
+            from headway.data.readers import is_table_of_pairs
+
+            if is_table_of_pairs(Path(source)):
+                print("note: two columns without a header, read as pairs: --pairs 1,2", file=sys.stderr)
+                options["pairs"] = "1,2"
+        return options
 
 
 @dataclass(frozen=True)
 class BeamFlags:
     """Options of beam search beside the number of beams."""
 
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Beam search: any number; above 0 favours long texts. Off: 0. Default: 1.")
-    ] = None
+    section: ClassVar = "Search"
+
+    length_penalty: Annotated[float | None, typer.Option(help="Beams: above 0 favours long texts. Default: 1.")] = None
     length_norm: Annotated[
-        str | None, typer.Option(help="Beam search: power (length^α) or gnmt (((5 + length)/6)^α). Default: power.")
+        str | None,
+        typer.Option(help="Beams: power (length^α) or gnmt. Default: power."),
     ] = None
-    early_stopping: Annotated[str | None, typer.Option(help="Beam search: true, false or never. Default: false.")] = (
-        None
-    )
+    early_stopping: Annotated[str | None, typer.Option(help="Beams: true, false or never. Default: false.")] = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -139,6 +183,13 @@ def check_output_file(file: Path | None, flag: str) -> None:
         raise typer.BadParameter(f"{file} is a folder: name a file", param_hint=flag)
     if not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"the folder {file.parent} of {file.name} does not exist", param_hint=flag)
+
+
+def check_new_file(file: Path | None, flag: str, *, overwrite: bool, ways_out: str = "add --overwrite") -> None:
+    """Refuse an output file that cannot be written, or that exists and was not meant to be replaced."""
+    check_output_file(file, flag)
+    if file is not None and file.exists() and not overwrite:
+        raise typer.BadParameter(f"{file} already exists: name another file, or {ways_out}", param_hint=flag)
 
 
 def check_picture(file: Path | None, flag: str = "--out") -> None:
@@ -188,6 +239,21 @@ def print_notes(pipe: Any) -> None:
     for label, lines in (("note", pipe.notes), ("warning", pipe.warnings)):
         for line in lines:
             print(f"{label}: {line}", file=sys.stderr)
+
+
+def note_unknown_text(tokenizer: "Tokenizer", texts: Sequence[str], noun: str) -> None:
+    """Say on stderr which characters or words of the texts are not in the vocabulary: the model cannot see them."""
+    unknown_by_number = {n: unknown for n, text in enumerate(texts, 1) if (unknown := tokenizer.unknown_text(text))}
+    if not unknown_by_number:
+        return
+    number, unknown = next(iter(unknown_by_number.items()))
+    pieces = list(dict.fromkeys(piece if piece.strip() else "↵" if "\n" in piece else "␣" for piece in unknown))
+    shown = " ".join(pieces[:MAX_UNKNOWN_SHOWN])
+    more = f" and {len(pieces) - MAX_UNKNOWN_SHOWN:,} more" if len(pieces) > MAX_UNKNOWN_SHOWN else ""
+    others = f", and {len(unknown_by_number) - 1:,} more of {len(texts):,}" if len(unknown_by_number) > 1 else ""
+    where = f" (in {noun} {number}{others})" if len(texts) > 1 else ""
+    fate = "is dropped" if tokenizer.unk_id is None else "becomes <unk>"
+    print(f"note: the vocabulary lacks {shown}{more}{where}; it {fate}", file=sys.stderr)
 
 
 def describe_split(data: "DataConfig", split: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RerankingFlags:
-    reverse_model: Annotated[
-        str | None, typer.Option(help="Rerank the beams with a model that translates back: a run or a directory.")
-    ] = None
-    lm: Annotated[
-        str | None, typer.Option("--lm", help="Rerank the beams with a language model of the target, of any family.")
-    ] = None
+    section: ClassVar = "Reranking"
+
+    reverse_model: Annotated[str | None, typer.Option(help="Rerank the beams with a model that translates back.")] = (
+        None
+    )
+    lm: Annotated[str | None, typer.Option("--lm", help="Rerank the beams with a language model of the target.")] = None
     weights: Annotated[
         str | None, typer.Option(help="Weights of the reranker. Default: direct=1,channel=0.5,lm=0.2,length=0.")
     ] = None
@@ -55,7 +55,7 @@ class RerankingFlags:
         """The reranker for the translations of the model at the path `name`, with tuned weights if --tune asks."""
         if self.reverse_model is None and self.lm is None:
             return None
-        from headway.cli.display import print_status
+        from headway.display import print_status
         from headway.evaluation import metrics
         from headway.generation.noisy_channel import load_reranker
         from headway.generation.translate import DEFAULT_BEAMS, tune_reranker

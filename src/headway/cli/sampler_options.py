@@ -1,7 +1,12 @@
-"""Sampler flags of `generate` and `translate`, and the listing of samplers: all made from headway.sampling.specs."""
+"""Sampler flags of `generate` and `translate`, and the listing of samplers: all made from headway.sampling.specs.
+
+`--help` shows the common ones, `--help-samplers` all of them, with their ranges. `--set NAME=VALUE` sets any sampler,
+also one that a plug-in registers.
+"""
 
 import functools
 import inspect
+import json as json_values
 import math
 import textwrap
 from collections.abc import Callable, Iterator
@@ -9,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.completion import complete_sampler_setting
+from headway.cli.help import write_sections
 from headway.cli.options import print_json, unescaped
 from headway.sampling.parameters import BiasParam, NumberParam, Parameter, TokenIdsParam
 from headway.sampling.specs import GROUPS, SAMPLER_SPECS, SHARED_PARAMETERS, SamplerSpec
@@ -16,10 +23,18 @@ from headway.sampling.specs import GROUPS, SAMPLER_SPECS, SHARED_PARAMETERS, Sam
 if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
 
-SamplerFlags = dict[str, Any]  # the value of every flag below by its flat name; None if unset
+SamplerFlags = dict[str, Any]  # the value of every flag and of every --set by its flat name; None if unset
 
 DOCS_WIDTH = 118  # columns of docs/decoding.md
 
+# Flags that --help shows, with a help text of one line.
+COMMON_FLAGS = {
+    "temperature": "Above 1 flattens, below 1 sharpens; 0 is greedy.",
+    "top_k": "Keep the k most likely tokens. Off: 0.",
+    "top_p": "Keep the most likely tokens of mass p. Off: 1.",
+    "min_p": "Keep tokens of at least p × the best. Off: 0.",
+    "repetition_penalty": "Scale down tokens that occurred. Off: 1.",
+}
 _ORDER_FLAGS = {
     "sampler_preset": "Order of the samplers: default (temperature last) or temperature_first.",
     "sampler_order": "Custom order: comma-separated names such as top_k,temperature, with every sampler that is set.",
@@ -29,39 +44,94 @@ _ORDER_FLAGS = {
 def with_sampler_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Replace the parameter `samplers` of a verb by one flag per setting; the verb receives their values as a dict."""
     flags = {flag.name: flag for flag in _flag_parameters()}
+    extra = {flag.name: flag for flag in (_settings_flag(), _help_flag())}
 
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:
-        verb_values = {name: value for name, value in values.items() if name not in flags}
-        verb(**verb_values, samplers={name: values[name] for name in flags})
+        verb_values = {name: value for name, value in values.items() if name not in {**flags, **extra}}
+        samplers = {name: values[name] for name in flags}
+        for setting in values["sampler_settings"] or []:
+            name, value = parse_setting(setting)
+            if samplers.get(name) is not None:
+                raise typer.BadParameter(f"{name} is given twice: leave one of them out", param_hint="--set")
+            samplers[name] = value
+        verb(**verb_values, samplers=samplers)
 
     signature = inspect.signature(verb)
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
-        parameters += flags.values() if parameter.name == "samplers" else [parameter]
+        parameters += [*flags.values(), *extra.values()] if parameter.name == "samplers" else [parameter]
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
 
 
-def _flag_parameters() -> Iterator[inspect.Parameter]:
-    """One parameter per flag, in the order of the table: the flag is the flat name with dashes."""
+def _settings_flag() -> inspect.Parameter:
+    option = typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Set any sampler by name; repeatable.",
+        autocompletion=complete_sampler_setting,
+    )
+    return _parameter("sampler_settings", list[str], option)
+
+
+def _help_flag() -> inspect.Parameter:
+    option = typer.Option(
+        "--help-samplers", is_eager=True, callback=_print_sampler_help, help="Show the flags of all samplers and exit."
+    )
+    return inspect.Parameter(
+        "help_samplers", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=Annotated[bool, option]
+    )
+
+
+def _print_sampler_help(ctx: typer.Context, is_given: bool) -> None:
+    if is_given and not ctx.resilient_parsing:
+        print(sampler_help(ctx), end="")
+        raise typer.Exit
+
+
+def sampler_help(ctx: typer.Context) -> str:
+    """Every sampler flag with its meaning and range, by groups."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for section, name, parameter, help in _flag_table():
+        sections.setdefault(section, []).append((", ".join(_flag_names(name, parameter)), help))
+    sections["Order"] = [(", ".join(_flag_names(name)), help) for name, help in _ORDER_FLAGS.items()]
+    formatter = ctx.make_formatter()
+    formatter.write("All samplers are off unless set, except the temperature of generate: 0.8.\n")
+    write_sections(formatter, sections)
+    return formatter.getvalue()
+
+
+def _flag_table() -> Iterator[tuple[str, str, Parameter, str]]:
+    """Section, flat name, parameter and help of every flag, in the order of the table of samplers."""
     for spec in SAMPLER_SPECS.values():
         main = next(iter(spec.switches or spec.parameters))  # its help starts with what the sampler does
         for name, parameter in spec.parameters.items():
             if parameter.flag:
                 summary = f"{_sentence(spec.summary)}. " if name == main else ""
-                yield _flag(spec.flat_name(name), parameter, summary + flag_help(parameter))
+                yield GROUPS[spec.group], spec.flat_name(name), parameter, summary + flag_help(parameter)
     for name, parameter in SHARED_PARAMETERS.items():
-        yield _flag(name, parameter, flag_help(parameter))
+        yield "All filters", name, parameter, flag_help(parameter)
+
+
+def _flag_parameters() -> Iterator[inspect.Parameter]:
+    """One parameter per flag: first the common ones, then the others, which --help does not show."""
+    flags = {name: (parameter, help) for _, name, parameter, help in _flag_table()}
+    for name, help in COMMON_FLAGS.items():
+        parameter = flags.pop(name)[0]
+        yield _parameter(name, _flag_type(parameter), typer.Option(*_flag_names(name, parameter), help=help))
+    for name, (parameter, help) in flags.items():
+        option = typer.Option(*_flag_names(name, parameter), help=help, hidden=True)
+        yield _parameter(name, _flag_type(parameter), option)
     for name, help in _ORDER_FLAGS.items():
-        yield _parameter(name, str, typer.Option(help=help))
+        yield _parameter(name, str, typer.Option(*_flag_names(name), help=help, hidden=True))
 
 
-def _flag(name: str, parameter: Parameter, help: str) -> inspect.Parameter:
+def _flag_names(name: str, parameter: Parameter | None = None) -> list[str]:
+    """The flat name with dashes, and its alias if it has one."""
     alias = parameter.flag_alias if isinstance(parameter, TokenIdsParam) else ""
-    names = [f"--{flag.replace('_', '-')}" for flag in (name, alias) if flag]
-    return _parameter(name, _flag_type(parameter), typer.Option(*names, help=help))
+    return [f"--{flag.replace('_', '-')}" for flag in (name, alias) if flag]
 
 
 def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
@@ -110,11 +180,25 @@ def sampler_settings(flags: SamplerFlags, tokenizer: "Tokenizer") -> dict[str, A
         raise typer.BadParameter("cannot be combined with --sampler-preset", param_hint="--sampler-order")
     excluded = ("temperature", *_ORDER_FLAGS)
     settings = {name: value for name, value in flags.items() if name not in excluded and value not in (None, [])}
-    if "dry_breakers" in settings:
-        settings["dry_breakers"] = [unescaped(text) for text in settings["dry_breakers"]]
-    if "logit_bias" in settings:
-        settings["logit_bias"] = [_parse_bias(tokenizer, text) for text in settings["logit_bias"]]
+    for name, parse in (("dry_breakers", unescaped), ("logit_bias", lambda text: _parse_bias(tokenizer, text))):
+        if name in settings:
+            values = settings[name] if isinstance(settings[name], list) else [settings[name]]
+            settings[name] = [parse(value) if isinstance(value, str) else value for value in values]
     return settings
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; the value is a number, a word, or JSON such as [1, 2]."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as top_k=20", param_hint="--set")
+    name = name.strip().replace("-", "_")
+    for parse in (json_values.loads, float):
+        try:
+            return name, parse(value)
+        except ValueError:
+            continue
+    return name, value
 
 
 def _parse_bias(tokenizer: "Tokenizer", text: str) -> tuple[int, float]:

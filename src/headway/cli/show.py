@@ -1,21 +1,19 @@
 """headway show"""
 
 import math
+import shutil
+import sys
 from dataclasses import asdict
-from json import loads
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from headway.cli.help import CommandApp
 from headway.cli.options import Json, check_picture, print_json, print_notes
+from headway.cli.sampler_options import parse_setting
 
-app = typer.Typer(
-    help="Show what happens inside models and runs, as text and as a plot.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = CommandApp(help="Show what happens inside models and runs, as text and as a plot.")
 
 DEFAULT_LOGITS = "2,1,1,0,-1,-3"
 
@@ -24,34 +22,59 @@ Out = Annotated[Path | None, typer.Option(help="Also write a plot: a .png, .svg 
 
 @app.command()
 def curves(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, one curve each.")],
+    runs: Annotated[list[Path], typer.Argument(help="Runs, or folders that hold runs: sweeps, comparisons, runs/.")],
     metric: Annotated[
         str,
-        typer.Option("-y", "--metric", help="What to plot: loss, bits_per_byte (validation), lr, grad_norm, mfu, …"),
+        typer.Option(
+            "-y", "--metric", help="loss or bits_per_byte, of training and validation; lr, grad_norm, mfu, bleu, …"
+        ),
     ] = "loss",
-    x: Annotated[Literal["step", "seconds"], typer.Option("-x", help="The x axis: step or seconds.")] = "step",
+    x: Annotated[
+        Literal["step", "seconds", "tokens"], typer.Option("-x", "--x", help="The x axis: step, seconds or tokens.")
+    ] = "step",
     out: Out = None,
     log: Annotated[bool, typer.Option("--log", help="Make the y axis of the plot logarithmic.")] = False,
     json: Json = False,
 ) -> None:
     """Show the training curves of one or several runs.
 
+    Training and validation loss are shown together: in a plot the one solid and the other dashed, in the colour of
+    their run. The training loss is smoothed; a plot also has it as logged, thin. --json has the logged values.
+
     \b
     Examples:
       headway show curves runs/demo
+      headway show curves runs --metric bits_per_byte --x seconds
       headway show curves runs/demo -y lr --json
     """
-    from headway.analysis.curves import plot, read_curves, render_text
+    from headway.analysis.curves import (
+        X_LABELS,
+        loss_unit,
+        named_runs,
+        plot,
+        read_curves,
+        render_text,
+        tokenizers_differ,
+        y_label,
+    )
 
     check_picture(out)
-    run_curves = read_curves(runs, metric, x)
+    found = named_runs(runs)
+    run_curves = read_curves(found, metric, x)
+    unit = loss_unit(found)
+    if metric == "loss" and tokenizers_differ(found):
+        hint = "their losses per token do not compare; -y bits_per_byte does"
+        print(f"note: the runs have different tokenizers: {hint}", file=sys.stderr)
     if out is not None:
-        plot(run_curves, out, metric=metric, x=x, log=log)
+        plot(run_curves, out, metric=metric, x=x, log=log, unit=unit, title=", ".join(map(str, runs)))
     if json:
-        points = {curve.name: {x: curve.x, metric: curve.y} for curve in run_curves}
+        points: dict[str, dict[str, dict[str, list[float]]]] = {}
+        for curve in run_curves:
+            split = "validation" if curve.is_validation else "training"
+            points.setdefault(curve.name, {})[split] = {x: curve.x, metric: curve.y}
         print_json({"curves": points, "picture": _path(out)})
         return
-    print(f"{metric.replace('_', ' ')} by {x}\n")
+    print(f"{y_label(metric, unit)} by {X_LABELS[x]}\n")
     print(render_text(run_curves))
     _print_plot(out)
 
@@ -83,6 +106,9 @@ def sampling(
 ) -> None:
     """Show the distribution of the next token after each sampler.
 
+    With a model, the last column is what `generate` draws from with these settings. Its default temperature is applied
+    too: --set temperature=1 turns it off.
+
     \b
     Examples:
       headway show sampling --set top_k=4 --set temperature=0.5
@@ -96,7 +122,7 @@ def sampling(
     from headway.sampling import Pipeline
 
     check_picture(out)
-    values = dict(_parse_setting(setting) for setting in settings or [])
+    values = dict(parse_setting(setting) for setting in settings or [])
     order = None if sampler_order is None else [name.strip() for name in sampler_order.split(",")]
     if model is None:
         row = torch.tensor(_parse_logits(logits or DEFAULT_LOGITS))
@@ -109,11 +135,15 @@ def sampling(
         values |= {"sampler_preset": sampler_preset, "sampler_order": order}
         steps = trace_next_token(headway.load(model), prompt, top=top, seed=seed, on_warning=print_notes, **values)
     if out is not None:
-        plot(steps, out)
+        plot(steps, out, model="" if model is None else _name(model))
     if json:
         print_json({**asdict(steps), "picture": _path(out)})
         return
-    print(render_text(steps))
+    print(render_text(steps, width=shutil.get_terminal_size().columns))
+    if model is not None and "temperature" in steps.stages and "temperature" not in values:
+        default = steps.stage_titles[steps.stages.index("temperature")]
+        note = f"note: {default}, the default of generate, is applied; --set temperature=1 turns it off"
+        print(note, file=sys.stderr)
     _print_plot(out)
 
 
@@ -135,7 +165,8 @@ def attention(
     """Show which tokens each token attends to.
 
     The terminal shows the three tokens with the largest weights, averaged over heads, in the last layer or in --layer.
-    The plot has a panel per layer and head.
+    The plot has a panel per layer and head; tokens that may not be attended to are hatched. The rows of cross-attention
+    are the tokens being written, up to EOS.
 
     \b
     Examples:
@@ -144,7 +175,8 @@ def attention(
       headway show attention runs/demo "The statement is" --layer 0
     """
     import headway
-    from headway.analysis.attention import plot, render_text, text_attention
+    from headway.analysis.attention import text_attention
+    from headway.analysis.attention_plots import SIDES, plot, render_text
 
     check_picture(out)
     if not text.strip():
@@ -154,16 +186,16 @@ def attention(
     layers, heads = (None if index is None else [index] for index in (layer, head))
     result = text_attention(headway.load(model), text, target, side=side, layers=layers, heads=heads)
     if out is not None:
-        plot(result.maps, result.rows, result.columns, out)
+        plot(result, out, model=_name(model))
     if json:
         maps = [{"layer": m.layer, "heads": m.heads, "weights": m.weights.tolist()} for m in result.maps]
-        print_json({"side": result.maps[0].side, "rows": result.rows, "columns": result.columns, "maps": maps,
+        print_json({"side": result.side, "rows": result.rows, "columns": result.columns, "maps": maps,
                     "picture": _path(out)})  # fmt: skip
         return
     last = result.maps[-1]
     heads_shown = f"head {last.heads[0]}" if len(last.heads) == 1 else f"the mean of {len(last.heads)} heads"
-    print(f"{last.side} attention, layer {last.layer}, {heads_shown}\n")
-    print(render_text(last, result.rows, result.columns))
+    print(f"{SIDES[last.side]}, layer {last.layer}, {heads_shown}\n")
+    print(render_text(last, result.rows, result.columns, width=shutil.get_terminal_size().columns))
     _print_plot(out)
 
 
@@ -195,8 +227,13 @@ def sensitivity(
         print_json({"reach": {reach.name: reach.values for reach in reaches}, "picture": _path(out)})
         return
     print("gradient norm of a prediction by distance to the input token; 1 is the previous token's\n")
-    print(render_text(reaches))
+    print(render_text(reaches, width=shutil.get_terminal_size().columns))
     _print_plot(out)
+
+
+def _name(model: str) -> str:
+    """The name of a model's folder, for titles."""
+    return Path(model).resolve().name
 
 
 def _path(file: Path | None) -> str | None:
@@ -206,17 +243,6 @@ def _path(file: Path | None) -> str | None:
 def _print_plot(file: Path | None) -> None:
     if file is not None:
         print(f"\nplot: {file}")
-
-
-def _parse_setting(text: str) -> tuple[str, Any]:
-    """NAME=VALUE; the value is a number, a word, or JSON such as [1, 2]."""
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as top_k=20", param_hint="--set")
-    try:
-        return name.strip().replace("-", "_"), loads(value)
-    except ValueError:
-        return name.strip().replace("-", "_"), value
 
 
 def _parse_logits(text: str) -> list[float]:

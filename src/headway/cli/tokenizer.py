@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.options import Json, ReadFlags, check_minimum, print_json, with_option_groups
+from headway.cli.help import CommandApp
+from headway.cli.options import (
+    Json,
+    ReadFlags,
+    check_minimum,
+    note_unknown_text,
+    print_json,
+    program,
+    with_option_groups,
+)
 
 if TYPE_CHECKING:
     from headway.tokenizers import Tokenizer
@@ -20,12 +29,7 @@ ENCODE_BATCH_CHARS = 1 << 20
 MAX_WORDS_SHOWN = 20
 COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
-app = typer.Typer(
-    help="Train a tokenizer, encode and decode text, and compare tokenizers.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = CommandApp(help="Train a tokenizer, encode and decode text, and compare tokenizers.")
 
 TokenizerPath = Annotated[
     str,
@@ -97,8 +101,8 @@ def train(
       headway tokenizer train my.txt --kind word --min-frequency 2 --out my-words
       headway tokenizer train my.txt --kind unigram --vocab-size 30
     """
-    from headway.cli.display import BytesDisplay, print_status
     from headway.data import open_source
+    from headway.display import BytesDisplay, print_status
     from headway.errors import CheckpointError
     from headway.files import free_name, new_directory
     from headway.tokenizers import train as train_tokenizer
@@ -107,7 +111,7 @@ def train(
         raise typer.BadParameter(
             "a char tokenizer has every character of the text: leave it out", param_hint="--vocab-size"
         )
-    data = open_source(source, target_path=target, **reading.options)
+    data = open_source(source, target_path=target, **reading.options_for(source, target))
     folder = out or free_name(Path(f"tokenizer-{kind}"))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder} already exists; choose another folder with --out")
@@ -125,7 +129,7 @@ def train(
     if training.vocab_size is not None and trained.vocab_size < training.vocab_size:
         print_status(f"the text is too short for more than {trained.vocab_size:,} tokens")
     print(f"saved: {folder} ({kind}, {trained.vocab_size:,} tokens)")
-    print(f'try:   headway tokenizer show {folder} "Some text to tokenize"')
+    print_status(f'try:   {program()} tokenizer show {folder} "Some text to tokenize"')
 
 
 # ── encode and decode ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,6 +154,7 @@ def encode(
 
     loaded = load_tokenizer(tokenizer)
     for batch in _batches(_lines(texts)):
+        note_unknown_text(loaded, batch, "text")
         for text, ids in zip(batch, loaded.encode_batch(batch), strict=True):
             if json:
                 tokens, offsets = [loaded.token(id) for id in ids], loaded.encode_with_offsets(text).offsets

@@ -5,79 +5,83 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from headway.cli.options import (
+    BatchSize,
     BeamFlags,
     Json,
     LoadFlags,
+    ModelPath,
     check_minimum,
-    check_output_file,
+    check_new_file,
+    note_unknown_text,
     print_json,
     print_notes,
-    read_lines,
     with_option_groups,
 )
+from headway.cli.progress import CountDisplay
+from headway.cli.prompt_files import JSON_LINES, read_texts
 from headway.cli.reranking_options import RerankingFlags
 from headway.cli.sampler_options import SamplerFlags, parse_order, sampler_settings, with_sampler_options
 
 if TYPE_CHECKING:
     from headway.generation.translate import Translation
-    from headway.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class FileFlags:
-    source: Annotated[Path | None, typer.Option("-i", "--in", help="A file with one text per line.")] = None
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write to this file, atomically: one line per text.")
+    section: ClassVar = "Files"
+
+    source: Annotated[
+        Path | None, typer.Option("-i", "--in", metavar="FILE", help='One text per line, or .jsonl: {"source": …}.')
     ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write one line per text; .jsonl: JSON objects."),
+    ] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out if it exists.")] = False
+
+    @property
+    def is_json(self) -> bool:
+        return self.out is not None and self.out.suffix.lower() in JSON_LINES
 
 
 @dataclass(frozen=True)
 class LengthFlags:
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Longest translation in tokens, at least 1. Default: the model's context.")
-    ] = None
+    max_new_tokens: Annotated[int | None, typer.Option(help="Longest translation. Default: the model's context.")] = (
+        None
+    )
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut off texts that exceed the context.")] = False
 
 
 @with_sampler_options
 @with_option_groups
 def translate(
-    model: Annotated[str, typer.Argument(help="A model directory, or a run such as runs/multi30k-en-de.")],
+    model: ModelPath,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts. Default: the lines of stdin.")] = None,
     *,
-    files: FileFlags,
-    num_beams: Annotated[
-        int | None,
-        typer.Option(help="Beam search: number of beams, at least 1. Default: 5; sampling if a sampler is set."),
-    ] = None,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take the most likely token: the same as --num-beams 1.")
-    ] = False,
-    n_best: Annotated[
-        int, typer.Option("-n", "--n-best", help="Translations per text, with scores; at most --num-beams.")
-    ] = 1,
-    beams: BeamFlags,
+    num_beams: Annotated[int | None, typer.Option(help="Default: 5; sampling if a sampler is set.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The same as --num-beams 1.")] = False,
+    n_best: Annotated[int, typer.Option("-n", "--n-best", help="Translations per text, at most --num-beams.")] = 1,
     length: LengthFlags,
-    align: Annotated[
-        bool, typer.Option("--align", help="Also show the source word that each target word attends to most.")
-    ] = False,
-    reranking: RerankingFlags,
+    align: Annotated[bool, typer.Option("--align", help="Show the source of each target word, by attention.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of the samplers. Default: a new one.")] = None,
     samplers: SamplerFlags = {},  # noqa: B006 (replaced by the flags)
-    batch_size: Annotated[int, typer.Option(help="Texts per batch, at least 1.")] = 64,
+    beams: BeamFlags,
+    reranking: RerankingFlags,
+    files: FileFlags,
     loading: LoadFlags,
+    batch_size: BatchSize = 64,
     json: Json = False,
 ) -> None:
     """Translate texts with a sequence-to-sequence model.
 
     Works for any text pairs: languages, dates, spelling correction, summaries. Writes one line per input line; empty
-    lines stay empty. With --json and --out, the file holds one JSON object per line. Samplers (--temperature 0.7,
-    --top-p 0.9, …) draw at random instead of searching. --reverse-model and --lm rerank the beams (noisy channel).
+    lines stay empty. Samplers (--temperature 0.7, --top-p 0.9, …) draw at random instead of searching. --reverse-model
+    and --lm rerank the beams (noisy channel).
 
     \b
     Examples:
@@ -87,7 +91,6 @@ def translate(
       headway translate runs/reverse "abc" --temperature 1 --seed 1
       headway translate runs/reverse "abc" --reverse-model runs/reverse --weights channel=0.3 --num-beams 10
     """
-    sources = _read_sources(texts, files.source)
     for flag, number in (("--n-best", n_best), ("--batch-size", batch_size)):
         check_minimum(flag, number)
     if greedy and num_beams not in (None, 1):
@@ -95,8 +98,10 @@ def translate(
     num_beams = 1 if greedy else num_beams
     _check_files(model, files)
     reranking.check(num_beams)
-    if align and files.out is not None and not json:
-        raise typer.BadParameter("a file holds alignments only as JSON: add --json", param_hint="--align")
+    if align and files.out is not None and not json and not files.is_json:
+        raise typer.BadParameter("a file holds alignments only as JSON: name a .jsonl file", param_hint="--align")
+    records = _read_sources(texts, files.source)
+    sources = [record["source"] for record in records]
 
     import headway
     from headway.generation.source import require_translator
@@ -106,7 +111,7 @@ def translate(
     settings = sampler_settings(samplers, tokenizer)
     if samplers["temperature"] is not None:
         settings["temperature"] = samplers["temperature"]
-    _note_unknown(tokenizer, sources)
+    note_unknown_text(tokenizer, list(map(str.strip, sources)), "text")
     start = time.monotonic()
     translations = _translate(
         loaded,
@@ -124,11 +129,11 @@ def translate(
         **settings,
     )
     seconds = time.monotonic() - start
-    results = [_to_dict(source, translation) for source, translation in zip(sources, translations, strict=True)]
+    results = [{**record, **_to_dict(t)} for record, t in zip(records, translations, strict=True)]
     if align:
         _add_alignments(loaded, results, length.truncate)
     if files.out is not None:
-        _write_results(results, files.out, n_best, json)
+        _write_results(results, files.out, n_best, json or files.is_json)
         print(f"{len(sources):,} line{'s' * (len(sources) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
     elif json:
         print_json({"model": model, "translations": results, "seconds": seconds})
@@ -139,16 +144,17 @@ def translate(
 # ── input ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read_sources(texts: list[str] | None, file: Path | None) -> list[str]:
+def _read_sources(texts: list[str] | None, file: Path | None) -> list[dict[str, Any]]:
+    """The texts as {"source": text}, with the other fields that a file of JSON lines has."""
     if texts and file is not None:
         raise typer.BadParameter("cannot be combined with texts on the command line", param_hint="--in")
     if file is not None:
-        return read_lines(str(file))
+        return read_texts(str(file), "source")
     if texts and texts != ["-"]:
-        return texts
+        return [{"source": text} for text in texts]
     if not texts and sys.stdin.isatty():
         raise typer.BadParameter("give a text, --in FILE, or lines on stdin", param_hint="TEXTS")
-    return read_lines("-")
+    return read_texts("-", "source")
 
 
 def _check_files(model: str, files: FileFlags) -> None:
@@ -156,9 +162,11 @@ def _check_files(model: str, files: FileFlags) -> None:
     from headway.generation.noisy_channel import translation_direction
 
     source, out = files.source, files.out
-    check_output_file(out, "--out")
     if out is not None and source is not None and out.exists() and out.samefile(source):
         raise typer.BadParameter(f"{out} is the input file: name another file", param_hint="--out")
+    check_new_file(out, "--out", overwrite=files.overwrite)
+    if files.overwrite and out is None:
+        raise typer.BadParameter("says what to do with a file: add --out FILE", param_hint="--overwrite")
     direction = None if source is None else translation_direction(model)
     if source is not None and direction is not None and source.suffix[1:] == direction[1]:
         raise typer.BadParameter(
@@ -168,50 +176,27 @@ def _check_files(model: str, files: FileFlags) -> None:
         )
 
 
-def _note_unknown(tokenizer: "Tokenizer", texts: list[str]) -> None:
-    """Name the characters or words that are not in the vocabulary."""
-    if tokenizer.unk_id is None:
-        return
-    unknown_by_line: dict[int, list[str]] = {}
-    for number, text in enumerate(map(str.strip, texts), 1):
-        encoded = tokenizer.encode_with_offsets(text)
-        spans = zip(encoded.ids, encoded.offsets, strict=True)
-        if unknown := [text[start:end] for id, (start, end) in spans if id == tokenizer.unk_id]:
-            unknown_by_line[number] = unknown
-    if unknown_by_line:
-        number, unknown = next(iter(unknown_by_line.items()))
-        n_lines = len(unknown_by_line)
-        total = f" ({n_lines:,} of {len(texts):,} lines have unknown text)" if n_lines > 1 else ""
-        shown = " ".join(piece if piece.strip() else "␣" for piece in unknown)
-        print(f"note: line {number} has text that is not in the vocabulary: {shown}{total}", file=sys.stderr)
-
-
 # ── translation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _translate(model: Any, sources: list[str], *, batch_size: int, **options: Any) -> "list[Translation]":
-    """All translations in order, with a counter in a terminal."""
+    """All translations in order, with progress."""
     from headway.generation.translate import translations
 
-    show_progress = sys.stderr.isatty() and len(sources) > batch_size
-    start = time.monotonic()
     by_row: dict[int, Translation] = {}
-    for row, translation in translations(model, sources, batch_size=batch_size, on_pipeline=print_notes, **options):
-        by_row[row] = translation
-        if show_progress:
-            rate = len(by_row) / (time.monotonic() - start)
-            print(f"\r{len(by_row):,} of {len(sources):,}  {rate:,.0f} per second ", end="", file=sys.stderr)
-    if show_progress:
-        print(file=sys.stderr)
+    with CountDisplay("texts", len(sources)) as display:
+        for row, translation in translations(model, sources, batch_size=batch_size, on_pipeline=print_notes, **options):
+            by_row[row] = translation
+            display.update(len(by_row))
     return [by_row[row] for row in range(len(sources))]
 
 
-def _to_dict(source: str, translation: "Translation") -> dict[str, Any]:
+def _to_dict(translation: "Translation") -> dict[str, Any]:
     def fields(t: "Translation") -> dict[str, Any]:
         terms = {} if t.terms is None else {"terms": t.terms._asdict()}
         return {"text": t.text, "score": t.score, "log_prob": t.log_prob, "ended": t.ended, **terms}
 
-    return {"source": source, **fields(translation), "others": [fields(other) for other in translation.others]}
+    return {**fields(translation), "others": [fields(other) for other in translation.others]}
 
 
 def _add_alignments(model: Any, results: list[dict[str, Any]], truncate: bool) -> None:
@@ -263,5 +248,9 @@ def _print_alignment(words: list[dict[str, Any]]) -> None:
     if words:
         print()
         width = max(len(word["word"]) for word in words)
+        source_width = max(len(word["source"]) for word in words)
+        positions = {(word["source"], word["source_index"]) for word in words}
+        is_repeated = len(positions) > len({source for source, _ in positions})  # the word alone is ambiguous
         for word in words:
-            print(f"  {word['word']:<{width}}  ← {word['source']}  ({word['weight']:.0%})")
+            position = f"  position {word['source_index'] + 1}" if is_repeated else ""
+            print(f"  {word['word']:<{width}}  ← {word['source']:<{source_width}}{position}  ({word['weight']:.0%})")
