@@ -4,7 +4,16 @@ import pytest
 import torch
 
 import headway
-from headway.analysis.input_gradients import compare_reach, gradient_reach, plot, render_text
+from headway.analysis.input_gradients import (
+    MIN_PLOTTED,
+    GradientReach,
+    compare_reach,
+    draw,
+    gradient_reach,
+    plot,
+    render_text,
+)
+from headway.analysis.plotting import figure_style, new_figure
 from headway.errors import ConfigError, InputError
 
 IDS = torch.randint(11, (80,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -47,6 +56,35 @@ def test_every_neural_language_model_has_a_reach(tmp_path):
     assert nplm[3:] == [0.0] * 7  # order 4: it sees three tokens
     assert "lstm" in render_text(reaches)
     assert plot(reaches, tmp_path / "reach.png").stat().st_size > 5000
+
+
+def test_curves_end_where_they_fall_below_the_axis_and_say_so():
+    reaches = [
+        GradientReach("runs/lstm", [1.0, 0.5, 0.2, 0.1]),
+        GradientReach("runs/nplm", [1.0, 0.4, 0.0, 0.0]),
+        GradientReach("runs/rnn", [1.0, 1e-6, 1e-11, 1e-14]),
+    ]
+    with figure_style():
+        figure = new_figure(7, 4)
+        draw(figure, reaches)
+    (axes,) = figure.axes
+    assert [len(line.get_xdata()) for line in axes.lines] == [4, 2, 3]
+    assert axes.get_ylim()[0] >= MIN_PLOTTED
+    texts = {text.get_text() for text in axes.texts if text.get_text()}
+    assert texts == {"lstm", "nplm: 0 beyond 2", "rnn: below 1e-12 beyond 3"}
+    assert "gradient norm" in axes.get_ylabel()
+    assert "tokens back" in axes.get_xlabel()
+    assert figure.get_suptitle()
+
+
+def test_the_table_fits_the_width_and_keeps_the_first_and_the_last_distance():
+    reach = GradientReach("runs/lstm", [1 / d for d in range(1, 301)])
+    for width in (40, 60, 80, 120):
+        header, row = render_text([reach], width=width).splitlines()
+        assert len(header) == len(row) <= width
+        assert header.split()[2:4] == ["1", "2"]
+        assert header.split()[-1] == "300"
+        assert row.split()[0] == "lstm"
 
 
 def test_models_without_gradients_and_texts_that_are_too_short_are_refused(tmp_path):

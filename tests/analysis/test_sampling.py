@@ -4,8 +4,10 @@ import pytest
 import torch
 
 import headway
-from headway.analysis.sampling import plot, render_text, trace_next_token, trace_samplers
+from headway.analysis.plotting import figure_style, new_figure
+from headway.analysis.sampling import draw, plot, render_text, trace_next_token, trace_samplers
 from headway.errors import ConfigError
+from headway.generation.sampling_params import DEFAULT_TEMPERATURE
 from headway.sampling import Pipeline
 from headway.tokenizers import train as train_tokenizer
 
@@ -35,6 +37,33 @@ def test_the_next_token_of_a_model_is_traced_with_its_tokens():
     with torch.no_grad():  # dropout is off, although the model was in training mode
         logits = model.eval()(torch.tensor([tokenizer.encode_prompt("ab")]))[0, -1]
     assert steps.p[0] == pytest.approx(logits.double().softmax(dim=-1)[steps.ids].tolist(), abs=1e-6)
+    cooled = (logits.double() / DEFAULT_TEMPERATURE).softmax(dim=-1)  # what generate draws from without settings
+    default = trace_next_token(model, "ab", top=100)
+    assert default.p[-1] == pytest.approx(cooled[default.ids].tolist(), abs=1e-6)
+    assert "<|endoftext|>" in steps.tokens  # a special token, which decodes to nothing, has its name
+
+
+def test_the_picture_names_prompt_stages_and_removed_tokens():
+    steps = trace_samplers(LOGITS, Pipeline(top_k=2, temperature=0.5), prompt="Once", decode="t{}".format)
+    with figure_style():
+        figure = new_figure(8, 4)
+        draw(figure, steps, model="demo")
+        figure.draw_without_rendering()
+    assert figure.get_suptitle() == "demo: next token after “Once”, sampler by sampler"
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["model\n6 tokens left", "top_k=2\n2 tokens left", "temperature=0.5\n2 tokens left"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["probability"] * 3
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [f"'t{i}'" for i in steps.ids]
+    assert [len(axes.lines[0].get_xdata()) for axes in figure.axes] == [0, 4, 4]  # crosses on removed tokens
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["model", "after the sampler", "removed"]
+
+
+def test_a_wide_table_continues_below():
+    steps = trace_samplers(LOGITS, Pipeline(top_k=5, top_p=0.99, min_p=0.01, typical=0.99, temperature=0.5))
+    wide, narrow = render_text(steps, width=200), render_text(steps, width=50)
+    assert max(map(len, narrow.splitlines())) <= 50 < max(map(len, wide.splitlines()))
+    for stage in steps.stages:
+        assert narrow.count(stage) == wide.count(stage) == 1
 
 
 def test_at_least_one_token_is_shown():

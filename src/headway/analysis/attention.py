@@ -8,20 +8,28 @@ keys.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headway.analysis.plotting import escape_math, pyplot, save_figure
+from headway.analysis.token_labels import token_labels
 from headway.errors import InputError
-from headway.generation.source import decoder_start_id, encode_sources, require_translator
+from headway.generation.source import decoder_start_id, encode_sources, require_translator, required_eos_id
 from headway.generation.translate import translate
 from headway.models import BERT, GPT, Bahdanau, Transformer
-from headway.models.base import Model, Seq2SeqLM, eval_mode
-from headway.nn.attention import AttentionFn, CrossAttention, SelfAttention, dot_product_attention
-from headway.tokenizers import Tokenizer
+from headway.models.base import Model, Seq2SeqLM, described, eval_mode
+from headway.nn import masks
+from headway.nn.attention import (
+    AttentionFn,
+    CrossAttention,
+    SelfAttention,
+    dot_product_attention,
+    fast_attention,
+    flex_attention,
+)
+
+ATTENTIONS_ALIKE = (dot_product_attention, fast_attention, flex_attention)  # different code, equal weights
 
 
 @dataclass(frozen=True)
@@ -31,16 +39,34 @@ class AttentionMap:
     side: str  # "encoder" and "decoder": self-attention; "cross": from target to source
     layer: int
     heads: list[int]
-    weights: Tensor  # (heads, T, S), rows sum to 1
+    weights: Tensor  # (heads, T, S); rows sum to 1, unless the model has an attention function of its own
+    mask: Tensor  # (T, S), True = may be attended to
 
 
 @dataclass(frozen=True)
 class TextAttention:
-    """The attention maps of a text, one per layer, with their tokens as labels."""
+    """The attention maps of a text, one per layer, with their tokens as labels.
+
+    A decoder attends to the source while it predicts the next token, so the rows of cross-attention are labelled with
+    the tokens being written, up to EOS, and not with the tokens fed in.
+    """
 
     maps: list[AttentionMap]
-    rows: list[str]  # the tokens that attend
+    rows: list[str]  # the tokens that attend; in cross-attention, the tokens being written
     columns: list[str]  # the tokens attended to
+    text: str
+    target: str | None = None  # of an encoder-decoder
+
+    @property
+    def side(self) -> str:
+        return self.maps[0].side
+
+
+class CapturedAttention(NamedTuple):
+    """What one call of an attention function computed."""
+
+    weights: Tensor  # (B, heads, T, S)
+    mask: Tensor  # (B or 1, T, S), True = may be attended to
 
 
 def attention_modules(model: Model, side: str) -> list[SelfAttention | CrossAttention]:
@@ -55,16 +81,16 @@ def attention_modules(model: Model, side: str) -> list[SelfAttention | CrossAtte
         sides["decoder" if isinstance(core, GPT) else "encoder"] = [block.attention for block in core.blocks]
     if side not in sides:
         choices = f"it has: {', '.join(sides)}" if sides else "it has no attention layers"
-        raise InputError(f"a {type(model).__name__} has no {side} attention; {choices}")
+        raise InputError(f"{described(model)} has no {side} attention; {choices}")
     return sides[side]
 
 
 @contextmanager
 def capture_attention(
     modules: Sequence[SelfAttention | CrossAttention], heads: Sequence[int]
-) -> Iterator[dict[int, Tensor]]:
-    """Capture the weights of these heads during the block: index of the module → weights (B, heads, T, S)."""
-    captured: dict[int, Tensor] = {}
+) -> Iterator[dict[int, CapturedAttention]]:
+    """Capture the weights of these heads during the block: index of the module → weights and mask."""
+    captured: dict[int, CapturedAttention] = {}
 
     def capturing(index: int, attention_fn: AttentionFn) -> AttentionFn:
         def capture(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
@@ -73,9 +99,15 @@ def capture_attention(
             bias = options.get("bias")
             if bias is not None and bias.shape[1] > 1:
                 bias = bias[:, heads]
-            _, captured[index] = dot_product_attention(
+            # The fast forms of dot-product attention materialise no weights; an attention of a plug-in has its own.
+            compute = dot_product_attention if attention_fn in ATTENTIONS_ALIKE else attention_fn
+            _, weights = compute(
                 q[:, heads], k[:, kv_heads], v[:, kv_heads], **{**options, "dropout": 0.0, "bias": bias}
             )
+            if weights is None:
+                name = getattr(attention_fn, "__name__", "the attention function of this model")
+                raise InputError(f"{name} returns no weights to look at: return (output, weights)")
+            captured[index] = CapturedAttention(weights, _mask_of(weights, **options))
             return attention_fn(q, k, v, **options)
 
         return capture
@@ -88,6 +120,18 @@ def capture_attention(
     finally:
         for module, attention_fn in zip(modules, originals, strict=True):
             module.attention_fn = attention_fn
+
+
+def _mask_of(weights: Tensor, *, mask: Tensor | None = None, causal: bool = False, **_: Any) -> Tensor:
+    """The mask (B or 1, T, S) behind these weights: a weight of 0 alone may also be a very small one."""
+    n_queries, n_keys = weights.shape[2:]
+    visible = torch.ones(1, n_queries, n_keys, dtype=torch.bool, device=weights.device)
+    if causal:
+        visible = visible & masks.causal(n_queries, n_keys, device=weights.device).reshape(1, n_queries, n_keys)
+    if mask is not None:
+        mask = mask.reshape(*(1 for _ in range(4 - mask.dim())), *mask.shape)  # (B or 1, H or 1, T or 1, S)
+        visible = visible & mask.any(dim=1)  # the heads share one mask
+    return visible
 
 
 def attention_maps(
@@ -117,7 +161,10 @@ def attention_maps(
     kwargs = {} if source is None else {"source": torch.tensor([list(source)], device=model.device)}
     with eval_mode(model), torch.inference_mode(), capture_attention([modules[i] for i in layers], heads) as captured:
         nn.Module.__call__(model, batch, **kwargs)
-    return [AttentionMap(side, layer, heads, captured[i][0].float().cpu()) for i, layer in enumerate(layers)]
+    return [
+        AttentionMap(side, layer, heads, captured[i].weights[0].float().cpu(), captured[i].mask[0].cpu())
+        for i, layer in enumerate(layers)
+    ]
 
 
 def _bahdanau_map(
@@ -135,7 +182,7 @@ def _bahdanau_map(
     target_ids, source_ids = (torch.tensor([list(row)], device=model.device) for row in (ids, source))
     with eval_mode(model), torch.inference_mode():
         weights = model.alignment(target_ids, source=source_ids)
-    return AttentionMap("cross", layer, [head], weights.float().cpu())
+    return AttentionMap("cross", layer, [head], weights.float().cpu(), torch.ones(weights.shape[1:], dtype=torch.bool))
 
 
 def _check_indices(name: str, indices: Sequence[int] | None, n: int) -> list[int]:
@@ -161,11 +208,12 @@ def text_attention(
     tokenizer = model.tokenizer
     if not isinstance(model, Seq2SeqLM):
         if target is not None:
-            raise InputError(f"a {type(model).__name__} has no source: pass one text, without a target")
+            raise InputError(f"{described(model)} has no source: pass one text, without a target")
         is_encoder = tokenizer.mask_id is not None
         ids = tokenizer.build_inputs(tokenizer.encode(text))[0] if is_encoder else tokenizer.encode_prompt(text)
         labels = token_labels(tokenizer, ids)
-        return TextAttention(attention_maps(model, ids, side=side, layers=layers, heads=heads), labels, labels)
+        maps = attention_maps(model, ids, side=side, layers=layers, heads=heads)
+        return TextAttention(maps, labels, labels, text)
     require_translator(model)
     if target is None:
         target = translate(model, text)[0].text
@@ -175,49 +223,7 @@ def text_attention(
     ids = [decoder_start_id(model), *tokenizer.encode(target)]
     maps = attention_maps(model, ids, source=source, side=side, layers=layers, heads=heads)
     source_labels, target_labels = token_labels(tokenizer, source), token_labels(tokenizer, ids)
-    rows = source_labels if maps[0].side == "encoder" else target_labels
+    written_labels = token_labels(tokenizer, [*ids[1:], required_eos_id(model, tokenizer)])
+    rows = {"encoder": source_labels, "decoder": target_labels, "cross": written_labels}[maps[0].side]
     columns = target_labels if maps[0].side == "decoder" else source_labels
-    return TextAttention(maps, rows, columns)
-
-
-def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Tokens as labels: spaces and line ends made visible, special tokens by name."""
-    special_tokens = {id: name for name, id in tokenizer.special_ids.items()}
-    texts = [special_tokens.get(id) or tokenizer.decode([id]) for id in ids]
-    return [text.replace(" ", "·").replace("\n", "⏎") or "∅" for text in texts]
-
-
-def render_text(attention: AttentionMap, rows: Sequence[str], columns: Sequence[str], n_best: int = 3) -> str:
-    """For each row the columns it attends to most, averaged over the heads."""
-    weights = attention.weights.mean(dim=0)
-    width = max(5, *(len(label) for label in rows))
-    lines = []
-    for row, label in zip(weights, rows, strict=True):
-        best = row.topk(min(n_best, len(row)))
-        cells = (f"{columns[i]} {p:.0%}" for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True))
-        lines.append(f"  {label:<{width}}  {'  '.join(f'{cell:<16}' for cell in cells)}".rstrip())
-    return "\n".join(lines)
-
-
-def plot(maps: Sequence[AttentionMap], rows: Sequence[str], columns: Sequence[str], file: str | Path) -> Path:
-    """A row of panels per layer, a panel per head; darker is more."""
-    n_layers, n_panels = len(maps), max(len(attention.heads) for attention in maps)
-    height, width = (0.17 * max(len(labels), 6) + 0.5 for labels in (rows, columns))  # inches, so that labels fit
-    figure, panels = pyplot().subplots(
-        n_layers,
-        n_panels,
-        figsize=(1 + n_panels * width, 0.6 + n_layers * height),
-        layout="constrained",
-        squeeze=False,
-    )
-    row_labels, column_labels = ([escape_math(label) for label in labels] for labels in (rows, columns))
-    for layer_panels, attention in zip(panels, maps, strict=True):
-        for axes in layer_panels[len(attention.heads) :]:
-            axes.axis("off")
-        for axes, head, weights in zip(layer_panels, attention.heads, attention.weights.numpy(), strict=False):
-            axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-            axes.set_title(f"layer {attention.layer}, head {head}", fontsize=8)
-            axes.set_xticks(range(len(column_labels)), labels=column_labels, rotation=90, fontsize=7)
-            axes.set_yticks(range(len(row_labels)), labels=row_labels, fontsize=7)
-            axes.tick_params(length=0)
-    return save_figure(figure, file)
+    return TextAttention(maps, rows, columns, text, target)

@@ -1,13 +1,27 @@
-"""Plots of a comparison: scores against training FLOPs, and against the length of the source."""
+"""Plots of a comparison: scores against training FLOPs, and against the length of the source.
 
-import math
+Lines are named at their ends. Each has its own marker, too, so that the plot can be read without colours.
+"""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from headway.analysis.plotting import pyplot, save_figure
+from headway.analysis.plotting import (
+    COLOURS,
+    GREY,
+    MARKERS,
+    label_line_ends,
+    legend_entry,
+    log_ticks,
+    open_figure,
+    set_title,
+)
 
-DPI = 120
+WIDTH, HEIGHT = 7.5, 4.5  # inches
+DASHES = ("-", (0, (5, 3)), (0, (1, 2)))
+WORST_SHOWN = 1.5  # times the worst model's best score: untrained models would flatten all curves
 
 
 @dataclass(frozen=True)
@@ -19,43 +33,100 @@ class PlotLine:
     y: Sequence[float]
 
 
-def plot_compute(lines: Sequence[PlotLine], file: str | Path, *, ylabel: str) -> Path:
-    """Scores against training FLOPs, on a logarithmic axis. A line without x, of a model that is trained without
-    multiplications, is drawn across the whole plot."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+def plot_compute(lines: Sequence[PlotLine], file: str | Path, *, ylabel: str, title: str = "") -> Path:
+    """Write a picture of scores against training FLOPs, on a logarithmic axis."""
+    with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
+        draw_compute(figure, lines, ylabel=ylabel, title=title)
+    return Path(file)
+
+
+def draw_compute(figure: Any, lines: Sequence[PlotLine], *, ylabel: str, title: str = "") -> None:
+    """Draw scores against training FLOPs. A line without x, of a model that is trained without multiplications, is
+    drawn across the whole plot. The large marker of a line is its best checkpoint."""
+    axes = figure.subplots()
+    ends = []
+    has_best = False
+    axes.set(xlabel="training compute (FLOPs)", ylabel=ylabel, xscale="log")
+    right = max((x for line in lines for x in line.x), default=10.0)
     for i, line in enumerate(lines):
-        colour = colours[i % len(colours)]
+        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         if not line.x:
-            axes.axhline(line.y[-1], color=colour, linestyle="--", linewidth=1.2, label=line.name)
+            axes.axhline(line.y[-1], color=colour, linestyle="--", linewidth=1.2)
+            ends.append((right, line.y[-1], f"{line.name}, no FLOPs", colour))
             continue
-        axes.plot(line.x, line.y, color=colour, marker=".", linewidth=1.4, label=line.name)
-        best = min(range(len(line.y)), key=line.y.__getitem__)  # the checkpoint that is kept
-        axes.plot(line.x[best], line.y[best], color=colour, marker="o", markersize=8)
-    axes.set(xlabel="training FLOPs", ylabel=ylabel, xscale="log")
-    ticker = plt.matplotlib.ticker
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))  # labels at all nine steps would overlap
-    axes.xaxis.set_major_formatter(ticker.LogFormatterSciNotation(minor_thresholds=(math.inf, math.inf)))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize="small")
-    return save_figure(figure, file, dpi=DPI)
+        axes.plot(line.x, line.y, color=colour, marker=marker)
+        if len(line.y) > 1:
+            best = min(range(len(line.y)), key=line.y.__getitem__)  # the checkpoint that is kept
+            axes.plot(line.x[best], line.y[best], color=colour, marker=marker, markersize=9)
+            has_best = True
+        ends.append((line.x[-1], line.y[-1], line.name, colour))
+    _show_trained(axes, lines)
+    log_ticks(axes.xaxis)
+    axes.grid(which="both")
+    if has_best:
+        label = "large marker: the best checkpoint, which is the one scored"
+        entry = legend_entry("line", color=GREY, marker="o", markersize=9, linestyle="", label=label)
+        figure.legend(handles=[entry], loc="outside lower right")
+    set_title(figure, title)
+    label_line_ends(axes, ends)
+
+
+def _show_trained(axes: Any, lines: Sequence[PlotLine]) -> None:
+    """Leave out the points of models that have hardly been trained yet; their lines come in from the edge."""
+    limit = WORST_SHOWN * max(min(line.y) for line in lines)
+    points = [(x, y) for line in lines if line.x for x, y in zip(line.x, line.y, strict=True)]
+    shown = [(x, y) for x, y in points if y <= limit]
+    if not shown or len(shown) == len(points):
+        return
+    left, right = min(x for x, _ in shown), max(x for x, _ in shown)
+    bottom, top = min(min(line.y) for line in lines), max(y for _, y in shown)
+    margin = 0.06 * (top - bottom)
+    axes.set_xlim(left * (left / right) ** 0.06, right * (right / left) ** 0.06)
+    axes.set_ylim(bottom - margin, top + 2 * margin)
 
 
 def plot_lengths(
-    lines: Sequence[PlotLine], file: str | Path, *, ylabel: str, xlabel: str, longest: float | None = None
+    lines: Sequence[PlotLine],
+    file: str | Path,
+    *,
+    ylabel: str,
+    xlabel: str,
+    title: str = "",
+    top: float | None = None,
+    longest: float | None = None,
 ) -> Path:
-    """Scores against the length of the source; shaded where it is longer than `longest`, the longest in training."""
-    figure, axes = pyplot().subplots(figsize=(8, 5), layout="constrained")
-    for line in lines:
-        axes.plot(line.x, line.y, marker="o", linewidth=1.4, label=line.name)
+    """Write a picture of scores against the length of the source; `draw_lengths` has the arguments."""
+    with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
+        draw_lengths(figure, lines, ylabel=ylabel, xlabel=xlabel, title=title, top=top, longest=longest)
+    return Path(file)
+
+
+def draw_lengths(
+    figure: Any,
+    lines: Sequence[PlotLine],
+    *,
+    ylabel: str,
+    xlabel: str,
+    title: str = "",
+    top: float | None = None,
+    longest: float | None = None,
+) -> None:
+    """Draw scores against the length of the source, from 0 to `top`, the best possible score; shaded where it is longer
+    than `longest`, the longest in training."""
+    axes = figure.subplots()
+    for i, line in enumerate(lines):  # where lines coincide, the dashes of the later ones show those below
+        colour, marker, dashes = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
+        axes.plot(line.x, line.y, color=colour, marker=marker, linestyle=dashes, markersize=6 - i % 3)
     if longest is not None and any(x > longest for line in lines for x in line.x):
-        axes.axvspan(longest, max(x for line in lines for x in line.x), color="0.92", zorder=0)
-        axes.annotate("longer than any in training", (longest, 0.02), xycoords=("data", "axes fraction"),
-                      xytext=(4, 0), textcoords="offset points", fontsize="small", color="0.35")  # fmt: skip
+        left, right = axes.get_xlim()
+        axes.axvspan(longest, right, color="0.94", zorder=0, linewidth=0)
+        axes.set_xlim(left, right)
+        axes.annotate("longer than any in training", (longest, 1), xycoords=("data", "axes fraction"),
+                      xytext=(3, 3), textcoords="offset points", fontsize=8, color=GREY)  # fmt: skip
     axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    return save_figure(figure, file, dpi=DPI)
+    highest = top if top is not None else max([10.0, *(y for line in lines for y in line.y)])
+    axes.set_ylim(-0.02 * highest, 1.03 * highest)
+    axes.grid()
+    set_title(figure, title)
+    names = zip(lines, COLOURS * len(lines), strict=False)
+    label_line_ends(axes, [(line.x[-1], line.y[-1], line.name, colour) for line, colour in names if line.x])

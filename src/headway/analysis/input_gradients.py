@@ -17,15 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from headway.analysis.plotting import pyplot, save_figure
+from headway.analysis.plotting import COLOURS, MARKERS, figure_text, label_line_ends, open_figure, set_title
 from headway.config import load_recipe
 from headway.data import load_documents, read_split
 from headway.errors import ConfigError, InputError
 from headway.models import load
-from headway.models.base import Model, eval_mode, language_model
+from headway.models.adapter import language_model
+from headway.models.base import Model, described, eval_mode
 from headway.runs import Run
 
-MIN_PLOTTED = 1e-12  # the y axis is logarithmic: zeros are drawn here
+MIN_PLOTTED = 1e-12  # the logarithmic y axis ends here: a curve that falls lower, or to zero, is cut
+COLUMN_WIDTH = 9  # characters of a column of the table
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def gradient_reach(
         with eval_mode(model), torch.enable_grad(), no_cudnn, _CaptureEmbeddings(prefix) as capture:
             log_p = model(prefix)[0, -1].float().log_softmax(dim=-1)[ids[position]]
         if capture.embeddings is None:
-            raise InputError(f"a {type(model).__name__} has no token embeddings to take gradients of")
+            raise InputError(f"{described(model)} has no token embeddings to take gradients of")
         (gradient,) = torch.autograd.grad(log_p, capture.embeddings)
         total += gradient[0].norm(dim=-1).flip(0).cpu()[:distance]
     return GradientReach(name, (total / total[0].clamp(min=1e-30)).tolist())
@@ -98,22 +100,65 @@ def compare_reach(
     return reaches
 
 
-def render_text(reaches: Sequence[GradientReach]) -> str:
-    """A table with a row per model and a column per distance, at powers of two."""
-    width = max(len("steps back"), *(len(reach.name) for reach in reaches))
+def render_text(reaches: Sequence[GradientReach], *, width: int = 80) -> str:
+    """A table with a row per model and a column per distance: powers of two and the last, as many as fit into `width`
+    characters."""
+    names = _short_names(reaches)
+    label_width = max(map(len, ["tokens back", *names]))
     n = len(reaches[0].values)
-    distances = sorted({d for d in (1, 2, 4, 8, 16, 32, 64, 128, n) if d <= n})
-    lines = [f"  {'steps back':<{width}}  " + "".join(f"{d:>10}" for d in distances)]
-    lines += [f"  {r.name:<{width}}  " + "".join(f"{r.values[d - 1]:>10.2g}" for d in distances) for r in reaches]
+    distances = sorted({d for d in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, n) if d <= n})
+    n_columns = max(2, (width - label_width - 2) // COLUMN_WIDTH)
+    if len(distances) > n_columns:
+        distances = [*distances[: n_columns - 1], distances[-1]]
+    lines = [f"  {'tokens back':<{label_width}}" + "".join(f"{d:>{COLUMN_WIDTH}}" for d in distances)]
+    for name, reach in zip(names, reaches, strict=True):
+        cells = "".join(f"{reach.values[d - 1]:>{COLUMN_WIDTH}.2g}" for d in distances)
+        lines.append(f"  {name:<{label_width}}{cells}")
     return "\n".join(lines)
 
 
 def plot(reaches: Sequence[GradientReach], file: str | Path) -> Path:
-    """The reach of all models against the distance, on a logarithmic axis."""
-    figure, axes = pyplot().subplots(figsize=(7, 4), layout="constrained")
-    for reach in reaches:
-        values = [max(value, MIN_PLOTTED) for value in reach.values]
-        axes.plot(range(1, len(values) + 1), values, label=reach.name)
-    axes.set(xlabel="steps back", ylabel="gradient norm relative to the last token's", yscale="log")
-    axes.legend()
-    return save_figure(figure, file)
+    """Write a picture of the reach of all models against the distance, on a logarithmic axis."""
+    with open_figure(file, width=7, height=4) as figure:
+        draw(figure, reaches)
+    return Path(file)
+
+
+def draw(figure: Any, reaches: Sequence[GradientReach]) -> None:
+    """Draw the curves into an empty figure. A curve that falls below the axis ends, with an arrow and a note."""
+    axes = figure.subplots()
+    lowest = min(value for reach in reaches for value in reach.values if value >= MIN_PLOTTED)
+    floor = max(MIN_PLOTTED, lowest / 3)
+    ends: list[tuple[float, float, str, str]] = []
+    n_cut = 0  # curves that end before the last distance
+    for i, (name, reach) in enumerate(zip(_short_names(reaches), reaches, strict=True)):
+        colour = COLOURS[i % len(COLOURS)]
+        n_shown = next((d for d, value in enumerate(reach.values) if value < MIN_PLOTTED), len(reach.values))
+        distances, values = list(range(1, n_shown + 1)), reach.values[:n_shown]
+        axes.plot(distances, values, color=colour, marker=MARKERS[i % len(MARKERS)], markevery=max(1, n_shown // 16))
+        if n_shown == 0:
+            continue
+        if n_shown == len(reach.values):
+            ends.append((distances[-1], values[-1], name, colour))
+            continue
+        drop = {"arrowstyle": "->", "color": colour, "linestyle": ":", "linewidth": 1.2}
+        axes.annotate("", (n_shown, floor), (n_shown, values[-1]), arrowprops=drop)
+        rest = "0" if not any(reach.values[n_shown:]) else f"below {MIN_PLOTTED:.0e}"
+        note = figure_text(f"{name}: {rest} beyond {n_shown}")
+        background = {"facecolor": "white", "linewidth": 0, "pad": 1}
+        axes.annotate(note, (n_shown, floor), (5, 4 + 12 * n_cut), textcoords="offset points", fontsize=8,
+                      bbox=background)  # fmt: skip
+        n_cut += 1
+    axes.set(xlabel="distance to the input token (tokens back)", yscale="log", ylim=(floor, None))
+    axes.set_ylabel("gradient norm (relative to distance 1)")
+    axes.set_xlim(0.5, max(len(reach.values) for reach in reaches) + 0.5)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid()
+    label_line_ends(axes, ends)
+    set_title(figure, "How far back a prediction depends on its input")
+
+
+def _short_names(reaches: Sequence[GradientReach]) -> list[str]:
+    """The names of the models' folders, or their paths if two folders have the same name."""
+    names = [Path(reach.name).name for reach in reaches]
+    return names if len(set(names)) == len(names) else [reach.name for reach in reaches]

@@ -1,30 +1,257 @@
-"""The only module that imports matplotlib, which is an optional dependency."""
+"""The only module that imports matplotlib, which is an optional dependency: figures in one style, and their text.
 
+    with open_figure("loss.png", width=7, height=4) as figure:
+        axes = figure.subplots()
+        axes.plot(…)
+
+Figures are built without pyplot, so that the backend and the settings of your session stay as they are. The same
+data give the same file, byte for byte: no dates are written into it.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from headway.errors import InputError
+from headway.errors import InputError, install_command
+
+DPI = 150
+# Okabe & Ito's palette, which colour-blind readers can tell apart, without its yellow, which is pale on white.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "0.45"
+# Fonts that are used, where they are installed, for characters that DejaVu Sans, matplotlib's own font, does not have.
+FALLBACK_FONTS = (
+    "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC",
+    "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Nirmala UI",
+    "Arial Unicode MS",
+)  # fmt: skip
 
 
-def pyplot() -> Any:
-    """matplotlib.pyplot with a backend that needs no display."""
+# ── figures ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _matplotlib() -> Any:
     try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
+        import matplotlib.figure
+        import matplotlib.style
     except ImportError:
-        raise InputError("plots need matplotlib: pip install 'headway[plots]'") from None
-    return plt
+        raise InputError(f"plots need matplotlib: {install_command('plots')}") from None
+    return matplotlib
 
 
-def save_figure(figure: Any, file: str | Path, *, dpi: int = 150) -> Path:
-    """Write a figure in the format of the file's suffix, and free its memory."""
-    figure.savefig(file, dpi=dpi)
-    pyplot().close(figure)
-    return Path(file)
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """The common style for the block: matplotlib's defaults, whatever the user's own settings, and our changes."""
+    matplotlib = _matplotlib()
+    style = {
+        "figure.dpi": DPI,
+        "font.family": list(_font_families()),
+        "font.size": 9,
+        "figure.titlesize": 10,
+        "axes.titlesize": 9,
+        "axes.labelsize": 9,
+        "xtick.labelsize": 8,
+        "ytick.labelsize": 8,
+        "legend.fontsize": 8,
+        "legend.frameon": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "grid.color": "0.88",
+        "grid.linewidth": 0.6,
+        "lines.linewidth": 1.5,
+        "lines.markersize": 4,
+        "hatch.linewidth": 0.4,
+        "svg.hashsalt": "headway",  # ids in SVG files are random otherwise
+        "pdf.fonttype": 42,  # TrueType, as journals ask
+    }
+    with matplotlib.style.context(["default", style]):
+        yield
 
 
-def escape_math(label: str) -> str:
-    """A label without matplotlib's math mode, which a pair of dollar signs would start."""
-    return label.replace("$", r"\$")
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of this size in inches. Draw in it inside `figure_style`."""
+    return _matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
+
+
+@contextmanager
+def open_figure(file: str | Path, *, width: float, height: float) -> Iterator[Any]:
+    """A figure of this size in inches, which is written to `file` at the end of the block."""
+    with figure_style():
+        figure = new_figure(width, height)
+        yield figure
+        save_figure(figure, file)
+
+
+def save_figure(figure: Any, file: str | Path) -> None:
+    """Write a figure in the format of the file's suffix."""
+    no_date = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    figure.savefig(file, dpi=DPI, metadata=no_date.get(Path(file).suffix.lower()))
+
+
+def set_title(figure: Any, *paragraphs: str) -> None:
+    """A title over the whole figure: each paragraph starts a line, and is wrapped to the figure's width."""
+    characters = int(figure.get_figwidth() * 72 / 5.8)  # at the title's 10 points, characters are about 5.8 points wide
+    lines = [line for text in paragraphs if text for line in textwrap.wrap(text, max(20, characters))]
+    figure.suptitle("\n".join(figure_text(line) for line in lines), x=0.01, horizontalalignment="left")
+
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache
+def _font_families() -> tuple[str, ...]:
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ("DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed))
+
+
+@lru_cache
+def _has_glyph() -> Callable[[str], bool]:
+    from matplotlib.font_manager import findfont, get_font
+
+    fonts = [get_font(findfont(name)) for name in _font_families()]
+    return lru_cache(lambda character: any(font.get_char_index(ord(character)) for font in fonts))
+
+
+def figure_text(text: str) -> str:
+    r"""Text as a figure can show it: characters that no font has become their code (\u4e2d), and dollar signs are
+    escaped, because a pair of them would start matplotlib's math mode."""
+    has_glyph = _has_glyph()
+    text = "".join(
+        character if character == "\n" or has_glyph(character) else character.encode("unicode_escape").decode()
+        for character in text
+    )
+    return text.replace("$", r"\$")
+
+
+def shorten(text: str, length: int) -> str:
+    """The text on one line, cut to `length` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
+# ── labels that do not collide ────────────────────────────────────────────────────────────────────────────────────
+
+
+def fit_tick_labels(panels: Sequence[Any]) -> None:
+    """Rotate the labels of the x axis if they would touch, then keep every k-th label of both axes, with the smallest k
+    at which none touch. Sizes are measured, so call this when everything else is drawn.
+
+    `panels` share their axes; those whose axes are labelled all have the same ticks.
+    """
+    figure = panels[0].get_figure()
+    labelled_x = [axes for axes in panels if axes.xaxis.get_tick_params()["labelbottom"]]
+    labelled_y = [axes for axes in panels if axes.yaxis.get_tick_params()["labelleft"]]
+    figure.draw_without_rendering()
+    is_rotated = any(_label_step(axes.xaxis) > 1 for axes in labelled_x)
+    if is_rotated:
+        for axes in labelled_x:
+            axes.xaxis.set_tick_params(labelrotation=90)
+        figure.draw_without_rendering()
+    for axis_group in ([axes.xaxis for axes in labelled_x], [axes.yaxis for axes in labelled_y]):
+        step = max(map(_label_step, axis_group))
+        if step > 1:
+            labels = [label.get_text() for label in axis_group[0].get_ticklabels()]
+            axis_group[0].set_ticks(axis_group[0].get_ticklocs()[::step], labels=labels[::step])
+    if is_rotated:
+        for label in (label for axes in labelled_x for label in axes.get_xticklabels()):
+            label.set_rotation(0 if len(label.get_text()) == 1 else 90)  # a single letter is easier to read upright
+
+
+def _label_step(axis: Any) -> int:
+    """The smallest k at which no two neighbours among every k-th tick label touch."""
+    boxes = [label.get_window_extent().padded(0.5) for label in axis.get_ticklabels() if label.get_text()]
+    step = 1
+    while any(box.overlaps(following) for box, following in pairwise(boxes[::step])):
+        step += 1
+    return step
+
+
+def label_line_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Write the name of each line, given as (last x, last y, name, colour), to the right of the axes, at the height
+    where the line ends or as near as the other names allow; a thin line leads to its end."""
+    names = [
+        axes.text(1.04, 0.5, figure_text(name), transform=axes.transAxes, verticalalignment="center", fontsize=8)
+        for _, _, name, _ in ends
+    ]
+    axes.get_figure().draw_without_rendering()
+    area = axes.get_window_extent()
+    gap = 1.1 * max((name.get_window_extent().height for name in names), default=0) / area.height
+    wanted = [(axes.transData.transform((x, y))[1] - area.y0) / area.height for x, y, _, _ in ends]
+    for name, (x, y, _, colour), position in zip(names, ends, spread(wanted, gap), strict=True):
+        name.set_y(position)
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.8, "linestyle": ":", "shrinkA": 0, "shrinkB": 3}
+        axes.annotate("", (x, y), (1.035, position), textcoords="axes fraction", arrowprops=leader)
+
+
+def spread(positions: Sequence[float], gap: float) -> list[float]:
+    """Positions moved as little as needed to be at least `gap` apart, in the same order.
+
+    Neighbours that are too close form a group around the mean of where they want to be; groups that then touch are
+    joined.
+    """
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    groups: list[list[int]] = []
+
+    def bounds(group: list[int]) -> tuple[float, float]:
+        centre = sum(positions[i] for i in group) / len(group)
+        return centre - gap * (len(group) - 1) / 2, centre + gap * (len(group) - 1) / 2
+
+    for i in order:
+        groups.append([i])
+        while len(groups) > 1 and bounds(groups[-1])[0] - bounds(groups[-2])[1] < gap:
+            last = groups.pop()
+            groups[-1] += last
+    moved = list(positions)
+    for group in groups:
+        for rank, i in enumerate(group):
+            moved[i] = bounds(group)[0] + gap * rank
+    return moved
+
+
+# ── parts of figures ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log_ticks(axis: Any) -> None:
+    """Label a logarithmic axis at powers of ten, and between them where it spans few."""
+    from matplotlib import ticker
+
+    low, high = sorted(axis.get_view_interval())
+    subs = (1,) if high / low > 1e3 else (1, 2, 5) if high / low > 8 else (1, 2, 3, 4, 5, 6, 8)
+    axis.set_major_locator(ticker.LogLocator(subs=subs))
+    axis.set_major_formatter(ticker.LogFormatterSciNotation(minor_thresholds=(float("inf"), float("inf"))))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def hatch_cells(axes: Any, masked: Sequence[Sequence[bool]]) -> Any:
+    """Hatch the cells of a matrix that are True: row t at height t, column s at x = s, as `imshow` places them."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    rectangles = []
+    for t, row in enumerate(masked):
+        edges = [s for s in range(len(row) + 1) if (s < len(row) and row[s]) != (s > 0 and row[s - 1])]
+        for left, right in zip(edges[::2], edges[1::2], strict=True):  # each run of masked cells
+            corners = [(left, t), (right, t), (right, t + 1), (left, t + 1), (left, t)]
+            rectangles.append(Outline([(x - 0.5, y - 0.5) for x, y in corners], closed=True))
+    if not rectangles:
+        return None
+    outline = Outline.make_compound_path(*rectangles)
+    return axes.add_patch(PathPatch(outline, **HATCHING))
+
+
+HATCHING = {"facecolor": "0.97", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0}
+
+
+def legend_entry(kind: str, **style: Any) -> Any:
+    """An artist that stands for others in a legend: a "patch" or a "line"."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    return Patch(**style) if kind == "patch" else Line2D([], [], **style)

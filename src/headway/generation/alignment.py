@@ -1,4 +1,7 @@
-"""Word alignment: the source word that the decoder attends to most while it generates each target word."""
+"""Word alignment: the source word that the decoder attends to most while it generates each target word.
+
+The words of a model with a character tokenizer are its letters.
+"""
 
 import re
 from bisect import bisect_left
@@ -10,7 +13,7 @@ from headway.analysis.attention import attention_maps
 from headway.errors import InputError
 from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.models import Bahdanau, Transformer
-from headway.models.base import Model, Seq2SeqLM
+from headway.models.base import Model, Seq2SeqLM, described
 from headway.tokenizers import Tokenizer
 
 
@@ -26,30 +29,37 @@ class WordAlignment(NamedTuple):
 def align(
     model: Model | Seq2SeqLM, source: str, target: str, *, layer: int | None = None, truncate: bool = False
 ) -> list[WordAlignment]:
-    """For each word of a translation, the source word that the decoder attended to most when it generated the word.
+    """For each word of a translation, the source word that the decoder attended to most when it generated the word;
+    with a character tokenizer, for each letter the source letter.
 
     Weights are the mean over the heads of one layer, by default the penultimate, which is closest to an alignment
-    (Garg et al. 2019, §4.1). They are summed over the tokens of a source word and averaged over those of a target word.
-    With `truncate`, a source that exceeds the context is cut off as `translate` does.
+    (Garg et al. 2019, §4.1), or the last if there are only one or two. They are summed over the tokens of a source word
+    and averaged over those of a target word. With `truncate`, a source that exceeds the context is cut off as
+    `translate` does.
     """
     _, tokenizer = require_translator(model)
     source_words, target_words = _split_words(tokenizer, source.strip()), _split_words(tokenizer, target.strip())
     if not source_words.words or not target_words.words:
         return []
     if not isinstance(model, Transformer | Bahdanau):
-        raise InputError(f"a {type(model).__name__} has no attention to align by: use a transformer or bahdanau model")
+        raise InputError(f"{described(model)} has no attention to align by: use a transformer or bahdanau model")
     if layer is None:
-        layer = max(0, model.config.resolved().n_decoder_layers - 2) if isinstance(model, Transformer) else 0
+        n_layers = model.config.resolved().n_decoder_layers if isinstance(model, Transformer) else 1
+        layer = n_layers - 2 if n_layers > 2 else n_layers - 1
     (source_ids,) = encode_sources(model, tokenizer, [source], truncate=truncate)
     decoder_input = [decoder_start_id(model), *target_words.ids[:-1]][: model.config.context]
     (attention,) = attention_maps(model, decoder_input, source=source_ids, side="cross", layers=[layer])
     weights = attention.weights.mean(dim=0)  # (T, S); row t predicts token t
     by_word = torch.zeros(len(target_words.words), len(source_words.words))
+    n_tokens = torch.zeros(len(target_words.words))
     # zip stops before the source's EOS, which belongs to no word, and before tokens that were cut off.
     for row, target_word in zip(weights, target_words.word_of_token, strict=False):
+        if target_word is None:
+            continue
+        n_tokens[target_word] += 1
         for weight, source_word in zip(row, source_words.word_of_token, strict=False):
-            by_word[target_word, source_word] += weight
-    n_tokens = torch.bincount(torch.tensor(target_words.word_of_token), minlength=len(target_words.words))
+            if source_word is not None:
+                by_word[target_word, source_word] += weight
     best = (by_word / n_tokens.clamp(min=1)[:, None]).max(dim=1)
     return [
         WordAlignment(word, source_words.words[i], i, weight)
@@ -60,15 +70,24 @@ def align(
 class _SplitText(NamedTuple):
     words: list[str]
     ids: list[int]
-    word_of_token: list[int]  # index of the word that each token belongs to
+    word_of_token: list[int | None]  # index of the word that each token belongs to; None: a letter model's space
 
 
 def _split_words(tokenizer: Tokenizer, text: str) -> _SplitText:
-    """The words of a text, split at whitespace, and its tokens. A token may start with the space before its word."""
-    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    """The words of a text, split at whitespace, and its tokens; the words of a character tokenizer are letters.
+    A token may start with the space before its word."""
+    is_by_letter = _has_letters_only(tokenizer)
+    spans = [match.span() for match in re.finditer(r"\S" if is_by_letter else r"\S+", text)]
     encoded = tokenizer.encode_with_offsets(text)
     word_ends = [end for _, end in spans]
-    word_of_token = (
-        [min(bisect_left(word_ends, max(end, 1)), len(spans) - 1) for _, end in encoded.offsets] if spans else []
-    )
+    word_of_token: list[int | None] = []
+    for start, end in encoded.offsets if spans else []:
+        is_space = is_by_letter and text[start:end].isspace()
+        word_of_token.append(None if is_space else min(bisect_left(word_ends, max(end, 1)), len(spans) - 1))
     return _SplitText([text[start:end] for start, end in spans], list(encoded.ids), word_of_token)
+
+
+def _has_letters_only(tokenizer: Tokenizer) -> bool:
+    """Whether every token but the special ones is a single character."""
+    special_tokens = tokenizer.special_ids
+    return all(len(token) == 1 for token in tokenizer.vocab if token not in special_tokens)

@@ -17,7 +17,7 @@ from torch import Tensor
 from headway.errors import ConfigError, InputError
 from headway.generation.beam_search import Hypothesis
 from headway.generation.inputs import Prompts, check_int, is_number, prompt_lists, search_processors, token_id_set
-from headway.models.base import eval_mode
+from headway.models.base import described, eval_mode
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.masks import padding
 from headway.nn.padding import pad_ids
@@ -69,7 +69,7 @@ def contrastive_search(
     pipe = search_processors(pipeline, "contrastive search", len(prompts))
     if not hasattr(model, "decode_hidden"):
         raise InputError(
-            f"a {type(model).__name__} has no hidden states, which contrastive search compares: use a neural model, or "
+            f"{described(model)} has no hidden states, which contrastive search compares: use a neural model, or "
             f"sampling"
         )
     config = _ContrastiveConfig(k, alpha, max_new_tokens, token_id_set(eos_ids), pipe, vocab_size)

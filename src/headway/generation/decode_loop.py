@@ -73,7 +73,8 @@ class DecodeLoop:
         self._kernels = CPUKernels(model)
         has_fixed_size = not compact_at_once and cache_capacity(model, self.max_length) is not None
         wants_graph = self.device.type == "cuda" if use_cuda_graph is None else use_cuda_graph
-        self._can_capture = wants_graph and has_fixed_size and isinstance(pipe, Pipeline)
+        is_capturable = isinstance(pipe, Pipeline) and all(bound.sampler.is_capturable for bound in pipe.samplers)
+        self._can_capture = wants_graph and has_fixed_size and is_capturable
         self._compact_at_fraction = 1.0 if compact_at_once else COMPACT_AT_FRACTION
 
     @torch.inference_mode()

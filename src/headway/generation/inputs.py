@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from headway.errors import ConfigError, InputError
-from headway.models.base import LanguageModel
+from headway.models.base import LanguageModel, described
 from headway.nn.padding import pad_ids
 from headway.sampling import PerRowPipeline, Pipeline
 from headway.sampling.parameters import to_python
@@ -38,7 +38,7 @@ def prefill(model: Any, prompts: list[list[int]], state: Any, capacity: int) -> 
     is_ragged, is_language_model = len(lengths) > 1, isinstance(model, LanguageModel)
     if is_ragged and not is_language_model:
         raise InputError(
-            f"prompts have lengths {sorted(lengths)}, and a {type(model).__name__} takes rows of equal length: "
+            f"prompts have lengths {sorted(lengths)}, and {described(model)} takes rows of equal length: "
             f"search one prompt at a time"
         )
     ids, row_lengths = pad_ids(prompts, model.device if is_language_model else "cpu")

@@ -32,7 +32,8 @@ from headway.generation.source import (
     start_from_sources,
 )
 from headway.models import NGram, load
-from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, language_model
+from headway.models.adapter import language_model
+from headway.models.base import LanguageModel, Model, Seq2SeqLM, eval_mode, tokenizer_of
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.masks import padding
 from headway.nn.padding import pad_ids
@@ -181,7 +182,7 @@ def text_log_probs(model: Model, texts: Sequence[str]) -> list[float]:
     """ln p of each text on its own under a language model (tokenizers/base.py, rules 3 and 4). Texts that exceed its
     context are scored in consecutive windows."""
     lm = language_model(model)
-    tokenizer = lm.tokenizer
+    tokenizer = tokenizer_of(lm)
     if tokenizer is None:
         raise InputError("the language model has no tokenizer: set lm.tokenizer = headway.load_tokenizer(PATH)")
     bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]

@@ -7,7 +7,7 @@ import torch
 
 from headway.devices import without_cudnn_attention
 from headway.errors import InputError
-from headway.models.base import Seq2SeqLM
+from headway.models.base import Seq2SeqLM, described, tokenizer_of
 from headway.nn.masks import padding
 from headway.nn.padding import pad_ids
 from headway.tokenizers import Tokenizer
@@ -17,13 +17,15 @@ def require_translator(model: object) -> tuple[Seq2SeqLM, Tokenizer]:
     """The model, if it translates, and its tokenizer."""
     if not isinstance(model, Seq2SeqLM):
         raise InputError(
-            f"a {type(model).__name__} has no source to translate from; a transformer has: headway train multi30k-en-de"
+            f"{described(model)} has no source to translate from; train a model that has one: headway train reverse (a "
+            f"minute), or multi30k-en-de"
         )
-    if model.tokenizer is None:
+    tokenizer = tokenizer_of(model)
+    if tokenizer is None:
         raise InputError(
             "this model has no tokenizer, so it only takes token ids: use headway.generation.beam_search.beam_search"
         )
-    return model, model.tokenizer
+    return model, tokenizer
 
 
 def encode_sources(
@@ -68,9 +70,9 @@ def required_eos_id(model: Seq2SeqLM, tokenizer: Tokenizer) -> int:
 
 def decoder_start_id(model: Seq2SeqLM) -> int:
     """The token a target starts with (the decoder start token)."""
-    start_id = model.config.bos_id
-    if start_id is None and model.tokenizer is not None:
-        start_id = model.tokenizer.bos_id
+    start_id, tokenizer = model.config.bos_id, tokenizer_of(model)
+    if start_id is None and tokenizer is not None:
+        start_id = tokenizer.bos_id
     if start_id is None:
         raise InputError("no decoder start token: neither config.json nor the tokenizer has a bos_id")
     return start_id

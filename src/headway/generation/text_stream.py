@@ -7,7 +7,7 @@ holds back any suffix that is, or could become, a stop string.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headway.sampling import find_stop, partial_stop_length
 from headway.tokenizers import Tokenizer
@@ -61,11 +61,14 @@ class StopConditions:
     min_new_tokens: int = 0  # stop strings that end before it do not count
 
 
+FinishReason = Literal["stop", "length"]  # EOS or a stop string; the most tokens
+
+
 class TextUpdate(NamedTuple):
     """What one token adds to a text."""
 
     text: str
-    finish_reason: str | None = None  # the text ends here: "stop" (EOS or a stop string) or "length"
+    finish_reason: FinishReason | None = None  # the text ends here
     stop: str | None = None  # the stop string that ended it
 
 
