@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test lint types format env clean
+.PHONY: run test lint types format docs env clean
 
 run: $(VENV)/.ready  ## train a small GPT on the documentation that ships with Python: about a minute
 	$(BIN)/headway demo
@@ -23,6 +23,9 @@ format: $(VENV)/.ready-test  ## fix lint and format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(VENV)/.ready-docs  ## build the pages of docs/ and the reference: open docs/_build/html/index.html
+	$(BIN)/sphinx-build -W --keep-going -q -j auto -d docs/_build/cache docs docs/_build/html
+
 env: $(VENV)/.ready-test  ## create the environment only
 
 $(VENV)/bin/python:
@@ -36,5 +39,9 @@ $(VENV)/.ready-test: $(VENV)/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build docs/_build docs/reference src/*.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -37,13 +37,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = options.out or Path(folder) / "run"
 
-        # 2. Train. `on_step` gets the progress after every step; the command line draws a bar from it.
-        def print_progress(progress: headway.training.Progress) -> None:
-            if progress.step % 50 == 0:
-                print(f"step {progress.step}: loss {progress.loss:.3f}, {progress.tokens_per_second:,.0f} tokens/s")
-
-        result = headway.train(recipe, out=out, on_step=print_progress, on_message=print)
-        print(f"validation: {result.score.bits_per_byte:.3f} bits per byte")
+        # 2. Train. Progress goes to stderr; `quiet=True` turns it off, and `on_step` hands it to a function of yours.
+        result = headway.train(recipe, out=out)
+        print(f"validation: {result.scores['bits_per_byte']:.3f} bits per byte")
 
         # 3. Load the model from disk and generate text.
         model = headway.load(out)
@@ -54,13 +50,13 @@ def main() -> None:
             question, expected = questions[0]
             print(f"{question!r} is {answers[0]!r} (expected: {expected!r}); {n_correct} of {N_QUESTIONS} correct")
         else:
-            print("".join(token.text for token in headway.generate(model, "", seed=1)))
+            print(headway.complete(model, "", seed=1)[0].text)
 
 
 def answer(model: headway.models.Model, question: str) -> str:
     """Continue the question and a tab up to the end of the line."""
-    tokens = headway.generate(model, f"{question}\t", temperature=0, max_new_tokens=11)
-    return "".join(token.text for token in tokens).split("\n")[0]
+    [completion] = headway.complete(model, f"{question}\t", temperature=0, max_new_tokens=11, stop=["\n"])
+    return completion.text
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ settings.load_profile("headway")
 
 # A worker takes whole files (--dist loadfile), so that module fixtures are made once. The slowest files come first, or
 # one worker would idle at the end.
-SLOW_FILES = ["test_distributed.py", "test_resume.py", "test_help.py", "test_compare.py", "test_examples.py"]
+SLOW_FILES = [
+    "test_distributed.py",
+    "test_resume.py",
+    "test_help.py",
+    "test_compare.py",
+    "test_examples.py",
+    "test_docs.py",
+]
 
 
 def pytest_collection_modifyitems(items):

@@ -1,13 +1,23 @@
 """What can be checked of the docs without judging their prose."""
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import headway
+from headway.data.synthetic_tasks import task_pairs
+from tests.cli.running import exit_code
+
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "howto").glob("*.md")])
 MAX_COLUMNS = 120
+MAX_TEXT_BYTES = 40_000  # of a text that a page writes, where it is run
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -26,5 +36,137 @@ def test_links_and_files_exist(page):
     packages = r"(?:config|nn|models|tokenizers|data|sampling|generation|evaluation|training|comparison|costs|analysis)"
     for module in re.findall(rf"(?<![\w/]){packages}/[\w/]+\.py\b", text):
         assert (ROOT / "src" / "headway" / module).is_file(), f"{page.name} names {module}"
-    for name in re.findall(r"\bheadway train ([a-z0-9]+(?:-[a-z0-9]+)*)\b(?! RECIPE)", text):
+    for name in re.findall(r"\bheadway train ([a-z0-9]+(?:-[a-z0-9]+)*)\b(?! RECIPE|\.toml)", text):
         assert name == "runs" or (ROOT / "src/headway/recipes" / f"{name}.toml").is_file(), f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_sections_exist(page):
+    for target, section in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            file = page.parent / target if target else page
+            assert section in section_anchors(file.read_text(encoding="utf-8")), f"{page.name}: {target}#{section}"
+
+
+def section_anchors(text: str) -> list[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_every_page_is_on_the_start_page():
+    start = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        if DOCS in page.parents and page.name != "index.md":
+            name = page.relative_to(DOCS).with_suffix("")
+            assert f"({name}.md)" in start, f"docs/index.md does not link to {name}.md"
+            assert re.search(rf"^{name}$", start, re.MULTILINE), f"no toctree of docs/index.md has {name}"
+
+
+# ── pages that are run ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["tutorial", "howto/classify", "howto/translate", "howto/tokenizer"])
+def test_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch, capsys):
+    """Commands, Python and the recipes to save, in one folder and in the order of the page, with short trainings."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setitem(task_pairs.__kwdefaults__, "n", 300)  # pairs of a synthetic task, in place of 20,000
+    names = {"__name__": name}  # a Python block may use what those above it define
+    for kind, code, before in blocks(DOCS / f"{name}.md"):
+        if kind == "console":
+            for command in commands(code):
+                run_command(command, capsys)
+        elif kind == "python":
+            exec(compile(code, f"{name}.md", "exec"), names)
+        elif kind == "toml" and (file := re.search(r"[Ss]ave this as\s+`([\w.]+)`", before)):
+            Path(file[1]).write_text(code, encoding="utf-8")
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
+    """The language of each code block, its code, and the text before it."""
+    end = 0
+    text = page.read_text(encoding="utf-8")
+    for block in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        yield block[1], block[2], text[end : block.start()]
+        end = block.end()
+
+
+def commands(session: str) -> list[str]:
+    """The commands of a console session, without their output."""
+    return re.findall(r"^\$ (.+)$", session.replace("\\\n", " "), re.MULTILINE)
+
+
+def run_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = re.sub(r"\s+# .*$", "", command)
+    if not command.startswith("headway "):
+        subprocess.run(command, shell=True, check=True)
+        for text in Path().glob("*.txt"):
+            os.truncate(text, min(text.stat().st_size, MAX_TEXT_BYTES))
+        return
+    code = exit_code(shortened(command).removeprefix("headway "))
+    out, err = capsys.readouterr()
+    assert code == 0, f"{command}\n{err}"
+    output = re.search(r"--out (\S+)", command)
+    assert Path(output[1]).exists() if output else out, command
+
+
+def shortened(command: str) -> str:
+    """The command with less training, so that a page runs in seconds."""
+    if command.startswith("headway train ") and "--resume" not in command:
+        return f"{command} --set train.steps=4 --set train.batch_size=4"
+    if command.startswith("headway eval runs/dates"):
+        return f"{command} --limit 10 --num-beams 1"
+    return re.sub(r"--tokens \S+", "--tokens 3k --params 100k", command)
+
+
+# ── the reference, which Sphinx builds from pages that docs/_ext writes ───────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def reference():
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        from reference_pages import reference_pages
+
+        return reference_pages()
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+
+
+def test_the_reference_has_every_public_name(reference):
+    for name in headway.__all__:
+        assert re.search(rf"^\.\. auto\w+:: headway\.{name}$", reference["headway.md"], re.MULTILINE), name
+
+
+def test_the_reference_has_every_module(reference):
+    package = ROOT / "src" / "headway"
+    for file in package.rglob("*.py"):
+        parts = file.relative_to(package).with_suffix("").parts
+        if parts[0] in ("cli", "__main__", "__init__"):
+            continue
+        module = ".".join(["headway", *parts]).removesuffix(".__init__")
+        page = reference[f"headway.{parts[0]}.md"]
+        assert re.search(rf"^\.\. automodule:: {re.escape(module)}$", page, re.MULTILINE), module
+
+
+def test_the_reference_has_the_help_of_every_command(reference):
+    for command in ("headway", "headway train", "headway tokenizer train", "headway check resume"):
+        assert f"## {command}\n" in reference["commands.md"]
+    assert "--set" in reference["commands.md"]
+
+
+def test_a_table_of_fields_has_types_defaults_and_meanings():
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        from field_tables import field_table
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+    from headway.config import TrainConfig
+    from headway.generation.generate import Token
+
+    rows = field_table(Token)
+    assert "| `row` | `int` |  | index of its prompt |" in rows
+    settings = "\n".join(field_table(TrainConfig))
+    for name in TrainConfig.__struct_fields__:
+        assert f"| `{name}` |" in settings

@@ -152,3 +152,12 @@ def test_errors_name_the_value_and_the_rule(tmp_path):
         headway.load_tokenizer(tmp_path)
     with pytest.raises(CheckpointError, match="no tokenizer at"):
         headway.load_tokenizer(tmp_path / "nowhere")
+
+
+def test_unknown_text_is_what_the_vocabulary_lacks():
+    texts = ["to be or not to be"]
+    assert headway.tokenizers.train("char", texts).unknown_text("to bee☃, ☃") == ["☃", ",", "☃"]
+    assert headway.tokenizers.train("word", texts).unknown_text("to see or be") == ["see"]
+    assert headway.tokenizers.train("bpe", texts, 260).unknown_text("☃") == []  # bytes know every character
+    no_unk = rust.Tokenizer(rust.models.BPE({"t": 0, "o": 1}, []))
+    assert tokenizers.Tokenizer(no_unk).unknown_text("to ☃t") == ["☃"]
