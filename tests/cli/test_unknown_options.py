@@ -29,7 +29,6 @@ from tests.cli.test_help import COMMANDS
         ("generate runs/demo -top-k 5", "did you mean --top-k?"),
         ("generate runs/demo --max-tokens 5", "did you mean --max-new-tokens?"),
         ("generate runs/demo --top-k-min-keep 2", "a setting of a sampler is set with --set top_k_min_keep=2"),
-        ("generate runs/demo --prompts x.txt", "its name is --in now"),
         ("generate runs/demo --order top_k", "its name is --sampler-order now"),
         ("generate runs/demo --lr 1", "it is a setting of training: headway train RECIPE --set train.lr=1"),
         ("eval runs/demo --part test", "its name is --split now"),

@@ -82,7 +82,7 @@ class PromptFileFlags:
 
     source: Annotated[
         str | None,
-        typer.Option("-i", "--in", metavar="FILE", help='One prompt per line, or .jsonl: {"prompt": …}.'),
+        typer.Option("-i", "--in", "--prompts", metavar="FILE", help='One prompt per line, or .jsonl: {"prompt": …}.'),
     ] = None
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE.jsonl", help="Write one JSON object per prompt.")

@@ -20,7 +20,6 @@ OLD_NAMES = {
     "--part": "--split",
     "--places": "--n-positions",
     "--preset": "--sampler-preset",
-    "--prompts": "--in",
     "--quantity": "--metric",
     "--scheme": "--tag-scheme",
     "--show": "--print-config",

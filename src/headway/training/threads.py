@@ -1,7 +1,7 @@
 """How many threads a run uses on a CPU.
 
 PyTorch's threads meet many times in a step, and spin while they wait for the last one. Two threads on two cores are
-nearly twice as fast as one; beside another process that uses one of the cores they are three times slower than one
+much faster than one; beside another process that uses one of the cores they are two to three times slower than one
 (benchmarks/busy_machine.py). So `train.threads = "auto"` takes as many threads as there are idle cores.
 
 The order in which numbers are summed depends on the number of threads, and so do the last bits of a result. A run logs
