@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: run test lint types format docs env clean
 
-run: $(VENV)/.ready  ## train a small GPT on the documentation that ships with Python: about a minute
+run: $(VENV)/.ready  ## train a small GPT on the documentation that ships with Python: a little over a minute
 	$(BIN)/headway demo
 
 test: $(VENV)/.ready-test lint types  ## what CI runs

@@ -116,7 +116,7 @@ def register(kind: str, name: str, value: Any, *, replace: bool = False, **optio
     | dataset | `f()` → records; `records`: their kind | `data.path = "NAME"` |
     | reader | `f(file, options)` → records; `endings`: of its files | `data.format = "NAME"` |
     | objective | `f(model, batch, smoothing)` → (nats, n_correct); `like`: whose batches | `train.objective = "NAME"` |
-    | optimizer | `f(model, config)` → torch optimiser | `train.optimizer = "NAME"` |
+    | optimizer | `f(model, config)` → torch optimizer | `train.optimizer = "NAME"` |
     | metric | `f(hypotheses, references)` → number; `higher_is_better` | `eval.metric = "NAME"` |
 
     A name that exists is refused, unless it is your own and `replace=True`. docs/extend.md has an example of each.

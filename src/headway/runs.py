@@ -3,7 +3,7 @@
 A checkpoint is a model directory that holds, beside the weights,
 
     training.json          progress: step, tokens and seconds so far, the best step
-    training.safetensors   optimiser state, and random number generator states of every rank
+    training.safetensors   optimizer state, and random number generator states of every rank
     shards/                in place of model.safetensors, if the model was sharded over ranks (FSDP)
     checksums.json         SHA-256 of each of these files
 

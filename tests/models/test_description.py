@@ -95,7 +95,7 @@ def test_a_model_without_a_tokenizer_says_how_to_set_one():
 def test_scores_results_and_recipes_are_one_line(tmp_path):
     score = LMScore(nats_per_token=1.0, bits_per_byte=1.25, n_tokens=10, n_bytes=12, context=8)
     assert repr(score) == "LMScore(1.2500 bits per byte, 1.0000 nats per token, perplexity 2.72)"
-    assert repr(TaskScore(0.5, 4, accuracy=0.75)) == "TaskScore(0.5000 nats per target, 75.00% right)"
+    assert repr(TaskScore(0.5, 4, accuracy=0.75)) == "TaskScore(0.5000 nats per target, accuracy 75.00%)"
     model = headway.create("gpt", vocab_size=50, n_layers=1, n_heads=2, d_model=8)
     result = Result(model, tmp_path, tmp_path, score, 1200, 3.0, 99)
     assert repr(result) == f"Result('{tmp_path}', 1,200 steps, {score.summary})"

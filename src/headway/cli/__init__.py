@@ -35,8 +35,8 @@ from headway.errors import HeadwayError
 
 app = CommandApp(
     name="headway",
-    help="Build, train, compare and use the models of the Transformer lectures, from n-grams to GPT and BERT.",
-    epilog="Start with: headway demo. Every command has examples: headway train --help.",
+    help="Build, train, compare and use the models of every Transformer course, from n-grams to GPT and BERT.",
+    epilog="Start with: headway demo. For options and examples: headway train --help.",
     add_completion=True,
 )
 
@@ -63,7 +63,7 @@ def _global_options(
 # Section of `headway --help` → its commands: name, one sentence, and the function or the app with sub-commands.
 VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
     "Train": [
-        ("demo", "Train a small GPT in a minute and show what it learns.", demo.demo),
+        ("demo", "Train a small GPT in a little over a minute and sample from it.", demo.demo),
         ("train", "Train a model from a recipe, or resume a run.", train.train),
         ("lr-find", "Find a learning rate.", lr_find.lr_find),
         ("sweep", "Train a recipe with many settings, and rank the runs.", sweep.sweep),

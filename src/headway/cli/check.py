@@ -40,7 +40,7 @@ def resume(
     """Check that a killed and resumed run equals an uninterrupted one, bit for bit.
 
     Trains twice: once undisturbed, and once killed with SIGKILL at random steps and resumed each time. Then compares
-    weights, optimiser state and log. Exits with 0 if they are equal, with 1 if not. A time limit (train.max_seconds) is
+    weights, optimizer state and log. Exits with 0 if they are equal, with 1 if not. A time limit (train.max_seconds) is
     ignored, because a learning rate that follows the clock is not reproducible.
 
     \b

@@ -98,10 +98,10 @@ def compare(
 ) -> None:
     """Compare several models on the same data at the same budget.
 
-    All models share the data, the tokenizer and about the same number of --params, and are trained for the same number
-    of --tokens or --seconds. Language models are scored in bits per byte of held-out text. Sequence-to-sequence models
-    translate held-out sources and are scored by exact match or BLEU, also by the length of the source. Each model is a
-    run in --out, next to compare.json, compare.md and compare.png.
+    All models use the same data and tokenizer; neural ones have about --params parameters and are trained for the same
+    number of --tokens or --seconds. Language models are scored in bits per byte of held-out text. Sequence-to-sequence
+    models translate held-out sources and are scored by exact match or BLEU, also by the length of the source. Each
+    model is a run in --out, next to compare.json, compare.md and compare.png.
 
     \b
     Examples:

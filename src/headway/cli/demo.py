@@ -21,8 +21,8 @@ def demo(
 ) -> None:
     """Train a small GPT on the documentation inside Python and show what it learns.
 
-    Takes about a minute on two CPU cores. Prints a sample before and after training, bits per byte on held-out text
-    next to a trigram fitted to the same tokens, and what to try next.
+    Takes a little over a minute on two CPU cores. Prints a sample before and after training, bits per byte on held-out
+    text next to a trigram fitted to the same tokens, and what to try next.
 
     \b
     Example:

@@ -28,7 +28,7 @@ def generate(
     *,
     stopping: StopFlags,
     n: Annotated[int, typer.Option("-n", help="Texts per prompt.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="Of the first text; text i uses seed + i.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; text i, from 0, uses seed + i.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
     samplers: SamplerFlags = {},  # noqa: B006 (replaced by the flags)
     search: SearchFlags,

@@ -119,9 +119,7 @@ class OutputFlags:
     section: ClassVar = "Output"
 
     json: Json = False
-    stream: Annotated[bool, typer.Option("--stream", help="Print each text, or with --json each token, at once.")] = (
-        False
-    )
+    stream: Annotated[bool, typer.Option("--stream", help="Print texts, or with --json tokens, as they come.")] = False
     logprobs: Annotated[int | None, typer.Option(help="Show ln p of each token and of the N most likely.")] = None
     explain: Annotated[bool, typer.Option("--explain", help="Show what each sampler did to each token.")] = False
     list_all: Annotated[bool, typer.Option("--list-samplers", hidden=True, help="List all samplers and exit.")] = False

@@ -27,7 +27,7 @@ def runs(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs in a folder, with what they are and how they went.
+    """List the runs in a folder with their settings, status and scores.
 
     Columns: name, family, parameters, steps, status, tokens, seconds, score, metric and date. Every score of a run
     (perplexity) and every setting (train.lr, or lr) can be shown, sorted and filtered by too. A status is finished,

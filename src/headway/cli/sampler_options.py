@@ -31,9 +31,9 @@ DOCS_WIDTH = 118  # columns of docs/decoding.md
 COMMON_FLAGS = {
     "temperature": "Above 1 flattens, below 1 sharpens; 0 is greedy.",
     "top_k": "Keep the k most likely tokens. Off: 0.",
-    "top_p": "Keep the most likely tokens of mass p. Off: 1.",
+    "top_p": "Keep the top tokens of total probability p. Off: 1.",
     "min_p": "Keep tokens of at least p × the best. Off: 0.",
-    "repetition_penalty": "Scale down tokens that occurred. Off: 1.",
+    "repetition_penalty": "Penalise tokens that already occurred. Off: 1.",
 }
 _ORDER_FLAGS = {
     "sampler_preset": "Order of the samplers: default (temperature last) or temperature_first.",

@@ -59,7 +59,7 @@ class KindFlags:
     pre_tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="word: split at spaces and punctuation, at spaces, or at whitespace (dropped). Default: punctuation.",
+            help="word: split at punctuation (and spaces), spaces or whitespace (dropped). Default: punctuation.",
             show_default=False,
         ),
     ] = None

@@ -68,7 +68,7 @@ def translate(
     n_best: Annotated[int, typer.Option("-n", "--n-best", help="Translations per text, at most --num-beams.")] = 1,
     length: LengthFlags,
     align: Annotated[bool, typer.Option("--align", help="Show the source of each target word, by attention.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Seed of the samplers. Default: a new one.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the samplers. Default: a new one.")] = None,
     samplers: SamplerFlags = {},  # noqa: B006 (replaced by the flags)
     beams: BeamFlags,
     reranking: RerankingFlags,

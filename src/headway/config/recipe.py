@@ -50,7 +50,7 @@ class TokenizerConfig(Config, frozen=True, kw_only=True):
         None
     )
     bpe_dropout: Annotated[
-        Fraction, about("seq2seq training with bpe: probability of skipping a merge (Provilkov et al. 2020); 0: off")
+        Fraction, about("training on pairs with bpe: probability of skipping a merge (Provilkov et al. 2020); 0: off")
     ] = 0.0
 
     @property
@@ -66,7 +66,7 @@ class DataConfig(Config, frozen=True, kw_only=True):
         str, about('built-in corpus by name, file, folder, glob, parallel files "train.{en,de}", or hub:OWNER/NAME')
     ] = "pydocs"
     mix: Annotated[dict[str, float], about("several sources and their sampling weights, instead of path")] = {}
-    root: Annotated[str | None, about("base of relative paths; unset: $HEADWAY_DATA, or the working directory")] = None
+    root: Annotated[str | None, about("base of relative paths; unset: $HEADWAY_DATA, then working directory")] = None
     format: Annotated[str, one_of("reader")] = "auto"
     text: Annotated[str | None, about("text column, by name or by number from 1")] = None
     pairs: Annotated[str | None, about('source and target columns: "source,target"')] = None
@@ -109,7 +109,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     )
     label_smoothing: Annotated[Fraction, about("mass spread over the vocabulary (Szegedy et al. 2016, §7)")] = 0.0
     rdrop_alpha: Annotated[
-        NonNegativeFloat, about("R-Drop weight α, for seq2seq pairs (Liang et al. 2021 use 5); 0: off")
+        NonNegativeFloat, about("R-Drop weight α, for training on pairs (Liang et al. 2021 use 5); 0: off")
     ] = 0.0
     ar_alpha: Annotated[
         NonNegativeFloat, about("recurrent models: activation regularisation α (Merity et al. 2017 use 2); 0: off")

@@ -49,7 +49,7 @@ class TaskScore:
     @property
     def summary(self) -> str:
         parts = [f"{self.nats_per_target:.4f} nats per target"]
-        parts += [] if self.accuracy is None else [f"{self.accuracy:.2%} right"]
+        parts += [] if self.accuracy is None else [f"accuracy {self.accuracy:.2%}"]
         if self.metric_value is not None:
             summaries = {"bleu": f"BLEU {self.metric_value:.2f}", "exact_match": f"{self.metric_value:.2%} exact"}
             parts.append(summaries.get(self.metric, f"{self.metric} {self.metric_value:.4g}"))

@@ -1,6 +1,6 @@
 """Build a Trainer: wrap a finished model for training, from the outside.
 
-In this order: CPU kernels, activation checkpointing, bfloat16 residual stream, compilation, FSDP sharding, optimiser,
+In this order: CPU kernels, activation checkpointing, bfloat16 residual stream, compilation, FSDP sharding, optimizer,
 EMA, DDP, and CUDA graph capture of the step.
 """
 

@@ -143,7 +143,7 @@ def restart_count() -> int:
 
 
 def shard(module: nn.Module, dist: DistContext) -> None:
-    """Shard every parameter over the ranks (FSDP2): block by block, then the rest. Call before making the optimiser.
+    """Shard every parameter over the ranks (FSDP2): block by block, then the rest. Call before making the optimizer.
 
     Blocks with cross-attention stay with the rest: their source keys and values are computed before their forward.
     """

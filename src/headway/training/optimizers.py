@@ -1,4 +1,4 @@
-"""Optimisers: AdamW, Adam, SGD, and Muon for matrices with AdamW for everything else.
+"""Optimizers: AdamW, Adam, SGD, and Muon for matrices with AdamW for everything else.
 
 `Optimizer.set_lr` sets the learning rate: on a GPU it is a tensor that captured steps read, and Muon's matrices
 use the same schedule scaled to `muon_lr`. `skip` is a scalar on the device, 1 if the gradient is not finite: the step
@@ -19,7 +19,7 @@ MUON_LR = 0.02  # Jordan et al. 2024
 
 
 class Optimizer:
-    """One interface to one or two torch optimisers, with their state by parameter name."""
+    """One interface to one or two torch optimizers, with their state by parameter name."""
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, device: torch.device):
         self.names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -46,7 +46,7 @@ class Optimizer:
 
     @property
     def is_capturable(self) -> bool:
-        """Whether a step may be captured in a CUDA graph: if all optimisers skip a step by themselves."""
+        """Whether a step may be captured in a CUDA graph: if all optimizers skip a step by themselves."""
         return all(skips_by_itself(optimizer) for optimizer in self.optimizers)
 
     def step(self, skip: Tensor | None = None) -> None:
@@ -54,7 +54,7 @@ class Optimizer:
             if skips_by_itself(optimizer):
                 # the attributes that torch's fused kernels read
                 optimizer.grad_scale, optimizer.found_inf = None, skip  # type: ignore[union-attr]
-            elif skip is not None and bool(skip > 0):  # an optimiser of a plug-in: look, which waits for the device
+            elif skip is not None and bool(skip > 0):  # an optimizer of a plug-in: look, which waits for the device
                 continue
             optimizer.step()
 
@@ -76,9 +76,9 @@ class Optimizer:
 
 
 def initial_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The state of a parameter before its first step, as the optimiser itself would create it.
+    """The state of a parameter before its first step, as the optimizer itself would create it.
 
-    An optimiser of a plug-in creates its state in `step`: zeros, of the names and shapes that a step leaves.
+    An optimizer of a plug-in creates its state in `step`: zeros, of the names and shapes that a step leaves.
     """
     if not skips_by_itself(optimizer):
         return _zero_state(optimizer, parameter)
@@ -137,7 +137,7 @@ def adam(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
 
 
 def sgd(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """With step decay and without momentum this is the optimiser of the LSTM papers."""
+    """With step decay and without momentum this is the optimizer of the LSTM papers."""
     groups = _decay_groups(model.parameters(), config.weight_decay)
     return [torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0, fused=True)]
 
@@ -227,7 +227,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def skips_by_itself(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimiser reads `found_inf` and skips a step by it: ours, and torch's fused ones."""
+    """Whether an optimizer reads `found_inf` and skips a step by it: ours, and torch's fused ones."""
     is_fused = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and bool(optimizer.defaults.get("fused"))
     return isinstance(optimizer, Muon) or (is_fused and not optimizer.defaults.get("amsgrad"))
 

@@ -1,6 +1,6 @@
 """Check that resuming is exact: train once undisturbed and once killed (SIGKILL) at random steps, then compare.
 
-Both runs are separate processes, started as a user would start them. Exact means every bit: weights, optimiser state,
+Both runs are separate processes, started as a user would start them. Exact means every bit: weights, optimizer state,
 random number generator states, and every number of the log except timings.
 """
 

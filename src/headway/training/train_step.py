@@ -1,4 +1,4 @@
-"""One training step: forward and backward over the micro-batches, gradient clipping, optimiser step.
+"""One training step: forward and backward over the micro-batches, gradient clipping, optimizer step.
 
     for micro_batch in micro_batches:  (objective(model, micro_batch) / n_targets).backward()
     clip_grad_norm;  optimizer.step()

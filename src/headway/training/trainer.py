@@ -114,7 +114,7 @@ class Trainer:
         return is_stopped
 
     def train_step(self, batch: StepBatch) -> StepOutput:
-        """Forward, backward and optimiser step; then the EMA and the progress."""
+        """Forward, backward and optimizer step; then the EMA and the progress."""
         progress = self.state.progress
         self.lr = learning_rate(self.config, progress.step, self.progress_fraction)
         self.state.optimizer.set_lr(self.lr)
