@@ -25,6 +25,7 @@ TABLES = [
     SAMPLERS, FLAT_NAMES, SAMPLER_SPECS, KINDS, OBJECTIVES, OPTIMIZERS,
 ]  # fmt: skip
 LISTS = [CHOICES, ORDER_PRESETS]
+TEST_MODULES = ("headway_extend", "mine", "yours", "contract_plugin")
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def restored_registries() -> Iterator[None]:
         plugins._registered.clear()
         plugins._registered.update(registered)
         for name in set(sys.modules) - modules:
-            if name.partition(".")[0] in ("headway_extend", "mine", "yours", "contract_plugin"):
+            if name.partition(".")[0] in TEST_MODULES or name.startswith("headway_plugin_"):
                 del sys.modules[name]
         sys.path[:] = path
         declared.cache_clear()

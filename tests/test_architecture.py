@@ -17,16 +17,16 @@ ALLOWED = {
     "files": {"errors"},
     "devices": {"errors"},
     "display": {"data", "training"},  # the types of what it shows: nothing is imported when it runs
-    "runs": {"errors", "files"},
+    "runs": {"errors", "entry_points", "files"},
     "tables": set(),
     "config": {"errors", "entry_points", "runs"},
-    "run_reader": {"errors", "runs", "config", "models"},  # models only to load a run's model
+    "run_reader": {"errors", "entry_points", "runs", "config", "models"},  # models only to load a run's model
     "run_table": {"errors", "run_reader", "tables"},
     "nn": {"errors", "entry_points"},
     "tokenizers": {"errors", "files"},
     "sampling": {"errors", "entry_points"},
     "costs": {"config"},
-    "data": {"errors", "files", "config", "tokenizers"},
+    "data": {"errors", "entry_points", "files", "config", "tokenizers"},
     "models": {"errors", "entry_points", "files", "devices", "runs", "config", "nn", "tokenizers"},
     "generation.ids": {"errors", "devices", "nn", "models", "sampling"},
     "generation": {
@@ -58,6 +58,7 @@ ALLOWED = {
     "training": {
         "costs",
         "errors",
+        "entry_points",
         "display",
         "files",
         "devices",
@@ -87,9 +88,21 @@ ALLOWED = {
         "evaluation",
         "training",
     },
-    "plugins": {"errors", "config", "nn", "models", "sampling", "tokenizers", "data", "evaluation", "training"},
+    "plugins": {
+        "errors",
+        "config",
+        "nn",
+        "models",
+        "sampling",
+        "tokenizers",
+        "data",
+        "generation",
+        "evaluation",
+        "training",
+    },
     "sweeps": {
         "errors",
+        "entry_points",
         "files",
         "devices",
         "runs",

@@ -30,6 +30,7 @@ from headway.config import (
 )
 from headway.config.base import descriptions
 from headway.config.choices import CHOICES
+from headway.config.recipe import changed_settings
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
 
@@ -87,7 +88,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.step=3", "no setting 'train.step'. Did you mean 'train.steps'"),
         ("trian.steps=3", "no setting 'trian'. Did you mean 'train'"),
         ("model.n_head=3", "no setting 'model.n_head'. Did you mean 'model.n_heads'"),
-        ("train.steps=many", "train.steps='many': expected int, got str"),
+        ("train.steps=many", "train.steps='many' is not a whole number"),
         ("train.steps=0", "train.steps=0 must be at least 1"),
         ("train.steps", "is not of the form table.key=value"),
         ("train.dtype=half", "train.dtype='half' is not one of 'auto', 'float32', 'bfloat16'"),
@@ -102,7 +103,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.steps.x=1", "'steps' is a value, not a table"),
         ("train.min_lr=1", "train.min_lr=1.* is above train.lr"),
         ("train=3", "train=3"),
-        ('data.mix={a="x"}', "data.mix=.*: expected float, got str"),
+        ('data.mix={a="x"}', "data.mix=.* is not a number"),
         ("model.vocab_size=300", "set tokenizer.vocab_size"),
         ("model.name=[1]", r"no model family or preset named \[1\]"),
         ("model.name=", "no model family or preset named ''"),
@@ -113,6 +114,12 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.rdrop_alpha=-1", "train.rdrop_alpha=-1 must be at least 0"),
         ("train.agreement=5", "no setting 'train.agreement': its name is 'train.rdrop_alpha' now"),
         ("model.locked=true", "no setting 'model.locked'"),
+        ("train.learning_rate=1", "no setting 'train.learning_rate'. Did you mean 'train.lr'"),
+        ("train.hidden_size=8", "no setting 'train.hidden_size'. Did you mean 'model.d_model'"),
+        ("learning_rate=1", "no setting 'learning_rate'. Did you mean 'train.lr'"),
+        ("train.epochs=3", "training is counted in steps, not epochs; set train.steps"),
+        ("train.max_seconds=10s", r"^train.max_seconds='10s' is not a number \(or none\)$"),
+        ("train.loggers=csv", "^train.loggers='csv' is not a list$"),
         ("model=gpt2", "model='gpt2' is not a table; write model.name='gpt2'"),
     ],
 )
@@ -262,6 +269,32 @@ def test_one_error_of_a_file_is_one_line(tmp_path):
 def test_errors_of_set_have_no_line():
     with pytest.raises(ConfigError, match=r"^train.steps=0 must be at least 1$"):
         load_recipe("demo", ["train.steps=0"])
+    with pytest.raises(ConfigError, match=r"^model.d_model=128 does not split into n_heads=3 equal heads"):
+        load_recipe("demo", ["model.n_heads=3"])  # the recipe sets the other of the two
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "gpt2"])
+def test_a_model_given_as_a_recipe_is_answered_with_a_command(name):
+    if name == "ngram":  # also a recipe
+        return
+    with pytest.raises(ConfigError, match=f"^{name} is a .*, not a recipe: headway train (demo|reverse)") as error:
+        load_recipe(name)
+    recipe, *settings = str(error.value).rpartition("headway train ")[2].replace("--set ", "").split()
+    suggested = load_recipe(recipe, settings)
+    assert name in (suggested.model.family, suggested.preset)
+
+
+def test_changed_settings_are_those_that_repeat_a_recipe():
+    before = load_recipe("demo")
+    changes = ["train.steps=7", "train.max_seconds=9.5", "eval.patience=2", "eval.num_evals=3", "data.path=my tale.txt"]
+    after = load_recipe("demo", changes)
+    settings = [f"{name}={value}" for name, value in changed_settings(before, after).items()]
+    assert sorted(settings) == sorted(changes)
+    assert load_recipe("demo", settings) == after
+    assert changed_settings(after, before)["train.max_seconds"] == "75.0"
+    unlimited = load_recipe("demo", ["train.max_seconds=none"])
+    assert changed_settings(before, unlimited) == {"train.max_seconds": "none"}
+    assert changed_settings(before, before) == {}
 
 
 @pytest.mark.parametrize(
@@ -306,3 +339,32 @@ def test_choices_are_the_names_that_exist():
     assert set(CHOICES["objective"]) == {"auto", *OBJECTIVES}
     assert set(CHOICES["optimizer"]) == set(OPTIMIZERS)
     assert set(CHOICES["metric"]) == {"loss", *METRICS}
+
+
+def test_lines_are_found_behind_multiline_strings_and_odd_line_ends(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('description = """\n[train]\nsteps = 5\n"""  # \u2028\n[train]\nsteps = 0\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"line 6: train\.steps=0"):
+        load_recipe(file)
+    with pytest.raises(ConfigError, match=r"^train.steps=0 must be at least 1$"):
+        load_recipe("demo", ["train={steps=0}"])
+
+
+def test_a_wrong_family_hides_the_rest_of_its_table(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[model]\nfamily = "lstn"\ncell = "gru"\nd_hidden = 30\n[train]\nsteps = 0\n')
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(file)
+    assert [line.strip()[:6] for line in str(caught.value).splitlines()[1:]] == ["line 2", "line 6"]
+
+
+@pytest.mark.parametrize("setting", ["preset=gpt2", "model.family=[1]"])
+def test_what_is_no_setting_is_refused(setting):
+    with pytest.raises(ConfigError, match=r"model\.name|no model family"):
+        load_recipe("demo", [setting])
+
+
+def test_print_config_keeps_none_against_a_preset(tmp_path):
+    recipe = load_recipe("demo", ["model.name=llama-3-8b", "model.n_kv_heads=none"])
+    (tmp_path / "r.toml").write_text(recipe.explained())
+    assert load_recipe(tmp_path / "r.toml").model.n_kv_heads is None

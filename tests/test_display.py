@@ -1,7 +1,9 @@
 """The line of a training run fits every terminal, and begins with the time left."""
 
+import dataclasses
 import io
 import math
+import os
 import random
 import re
 
@@ -56,6 +58,12 @@ def test_the_line_never_exceeds_the_terminal_and_begins_with_the_time_left(width
         assert re.match(r"([━─]+ )?(\?|[\d:]+) left", live)
 
 
+def test_the_number_of_steps_is_left_out_if_the_clock_ends_the_run():
+    by_clock = dataclasses.replace(TYPICAL, steps=10**9)
+    assert "step 120  loss" in describe_progress(by_clock)
+    assert "step  120/1000  loss" in describe_progress(TYPICAL)
+
+
 def test_the_least_important_parts_are_left_out_first():
     parts = [
         "1:06 left",
@@ -95,3 +103,26 @@ def test_a_terminal_of_any_width_shows_one_line(monkeypatch, width):
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (65.4, "1:05"), (7203, "2:00:03"), (math.inf, "?")])
 def test_durations(seconds, text):
     assert format_duration(seconds) == text
+
+
+def test_lines_that_nobody_reads_do_not_end_the_work(monkeypatch):
+    """`headway train … 2>&1 | head` closes the pipe while the run goes on."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr("sys.stderr", pipe)
+        with TrainingDisplay() as display:
+            for _ in range(3):
+                display.on_step(dataclasses.replace(TYPICAL, fraction=1.0))
+                display.on_message("a line")
+
+
+def test_a_bar_that_nobody_reads_does_not_end_the_work(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr("headway.display.can_update_lines", lambda: True)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr("sys.stderr", pipe)
+        with TrainingDisplay() as display:
+            display.on_step(TYPICAL)
+            display.on_message("a line")

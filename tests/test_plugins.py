@@ -1,5 +1,6 @@
 """Extending Headway: `headway.register`, `--plugin`, and packages that declare what they offer."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -12,12 +13,16 @@ from torch import nn
 
 import headway
 from headway.analysis.attention import attention_maps
+from headway.comparison.report import plot
 from headway.config import ModelConfig, load_recipe
 from headway.errors import CheckpointError, ConfigError, InputError
+from headway.evaluation.metrics import METRICS
 from headway.generation.beam_search import beam_search
 from headway.models import Model, UncachedLM
+from headway.plugins import load_plugin
 from headway.sampling import NumberParam, Pipeline
-from headway.training.optimizers import OPTIMIZERS, initial_state, skips_by_itself
+from headway.training.objectives import OBJECTIVES
+from headway.training.optimizers import OPTIMIZERS, Optimizer, skips_by_itself
 from tests.cli.running import run
 from tests.plugin_registries import restored_registries
 
@@ -322,8 +327,8 @@ def test_what_a_model_lacks_is_named():
 
     with pytest.raises(InputError, match="NoStep is not a language model: it has no `step`"):
         headway.evaluate(NoStep(), "text")
-    with pytest.raises(InputError, match="it has no `start`, `step`"):
-        list(headway.generate(headway.create("bert", n_layers=1, d_model=12, device="cpu"), "a"))
+    with pytest.raises(InputError, match="BiLSTM is not a language model: it has no `start`, `step`"):
+        headway.generate(headway.create("bilstm", vocab_size=9, d_model=8, d_hidden=8), "a")
     with pytest.raises(InputError, match="headway translate"):
         headway.evaluate(headway.create("seq2seq", vocab_size=9, d_model=8, n_layers=1), "text")
 
@@ -331,14 +336,46 @@ def test_what_a_model_lacks_is_named():
 # ── optimisers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("make", [torch.optim.RAdam, torch.optim.Adagrad])
-def test_an_optimiser_resumes_exactly(make, tmp_path):
-    """Trained in one go, or stopped, saved and resumed: the same weights, with optimisers we know nothing about."""
-    register_last()
+class Counting(torch.optim.Optimizer):
+    """SGD whose step size depends on numbers that it counts: one in its group, one per parameter."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr, "k": 0})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["k"] += 1
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["n"] = state.get("n", 0) + 1
+                with torch.no_grad():
+                    parameter -= group["lr"] / (group["k"] + state["n"]) * parameter.grad
+
+
+def two_groups(parameters, lr):
+    first, *others = parameters
+    return torch.optim.SGD([{"params": [first], "momentum": 0.0}, {"params": others, "momentum": 0.9}], lr=lr)
+
+
+OPTIMIZERS_OF_OTHERS = [
+    torch.optim.RAdam,
+    torch.optim.NAdam,
+    torch.optim.Rprop,
+    torch.optim.Adagrad,
+    functools.partial(torch.optim.SGD, momentum=0.9, dampening=0.5),
+    two_groups,
+    Counting,
+]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS_OF_OTHERS)
+def test_an_optimizer_resumes_exactly(make, tmp_path):
+    """Trained in one go, or stopped, saved and resumed: the same weights, with optimizers we know nothing about."""
     Path("my.txt").write_text("The cat sat on the mat. " * 200)
-    headway.register("optimizer", "theirs", lambda model, config: make(model.parameters(), lr=config.lr))
-    settings = ["data.path=my.txt", "tokenizer.kind=char", "model.family=last", "train.optimizer=theirs",
-                "train.max_seconds=none", "train.schedule=constant", "train.warmup_steps=0"]  # fmt: skip
+    headway.register("optimizer", "theirs", lambda model, config: make(list(model.parameters()), lr=config.lr))
+    settings = ["data.path=my.txt", "tokenizer.kind=char", "model.name=gpt-tiny", "model.dropout=0.0",
+                "train.optimizer=theirs", "train.max_seconds=none", "train.schedule=constant", "train.warmup_steps=0",
+                "train.batch_size=2"]  # fmt: skip
     at_once = headway.train(load_recipe("demo", [*settings, "train.steps=4"]), out=tmp_path / "once", quiet=True)
     headway.train(load_recipe("demo", [*settings, "train.steps=2"]), out=tmp_path / "twice", quiet=True)
     resumed = headway.train(
@@ -348,18 +385,172 @@ def test_an_optimiser_resumes_exactly(make, tmp_path):
         assert torch.equal(a, b), name
 
 
-def test_the_state_of_an_unknown_optimiser_starts_at_zero():
-    parameter = nn.Parameter(torch.randn(3, 2))
-    optimizer = torch.optim.RAdam([parameter])
-    before = parameter.detach().clone()
-    state = initial_state(optimizer, parameter)
-    assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
-    assert all(not value.any() for value in state.values())
-    assert torch.equal(parameter, before)
-    assert parameter not in optimizer.state
-    assert not skips_by_itself(optimizer)
-    assert skips_by_itself(OPTIMIZERS["adamw"](nn.Linear(2, 2), headway.config.TrainConfig())[0])
+def test_saving_does_not_change_what_an_unknown_optimizer_does():
+    """Its state is saved as far as it exists: zeros in place of what a first step creates would change that step."""
+    model = nn.Linear(3, 2)
+    headway.register("optimizer", "theirs", lambda model, config: torch.optim.Rprop(model.parameters()))
+    optimizer = Optimizer(model, headway.config.TrainConfig(optimizer="theirs"), device=torch.device("cpu"))
+    assert optimizer.state() == {}
+    assert optimizer.registered_state() == {}
+    assert not optimizer.is_capturable
+    assert not skips_by_itself(optimizer.optimizers[0])
+    assert skips_by_itself(OPTIMIZERS["adamw"](model, headway.config.TrainConfig())[0])
+
+
+# ── what an adversary found ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sampler_cannot_take_a_keyword_of_another():
+    for name, parameter in (("top", "k"), ("min_new", "tokens"), ("max_new", "tokens"), ("seed", "x")):
+        parameters = {"x": NumberParam("x", off=0.0), parameter: NumberParam("y", default=1.0)}
+        with pytest.raises(ConfigError, match=r"belongs to|already a sampler"):
+            headway.register("sampler", name, lambda logits, **values: logits, parameters=parameters)
+    assert headway.sampling.FLAT_NAMES["top_k"] == ("top_k", "k")
+
+
+def test_two_files_of_one_name_are_two_plugins():
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        Path(folder, "random.py").write_text(
+            f"import headway\nheadway.register('metric', 'metric_{folder}', lambda h, r: 0.0)\n"
+        )
+        load_plugin(f"{folder}/random.py")
+    assert {"metric_a", "metric_b"} <= set(METRICS)
+    assert "metric_a" not in vars(sys.modules["random"])
+
+
+def test_a_metric_cannot_overwrite_a_score():
+    with pytest.raises(ConfigError, match="a score that every run has"):
+        headway.register("metric", "perplexity", lambda h, r: 0.0)
+
+
+def test_options_of_a_registration_are_checked():
+    with pytest.raises(ConfigError, match=r"register\('family', …\) needs config=…"):
+        headway.register("family", "last", Last)
+    with pytest.raises(ConfigError, match="has no option 'parameters'; it has none"):
+        headway.register("optimizer", "x", print, parameters={})
+
+
+class WindowConfig(ModelConfig, frozen=True, kw_only=True):
+    context: int = 32
+    window: int | None = 4
+
+
+def test_none_of_a_registered_family_survives_the_recipe(tmp_path):
+    headway.register("family", "window", Last, config=WindowConfig)
+    recipe = load_recipe("demo", ["model.family=window", "model.window=none"])
+    (tmp_path / "r.toml").write_text(recipe.to_toml())
+    assert load_recipe(tmp_path / "r.toml") == recipe
+    (tmp_path / "p.toml").write_text(recipe.explained())
+    assert load_recipe(tmp_path / "p.toml").model.window is None
+
+
+def test_a_model_of_ones_own_keeps_its_mode():
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.duck = Duck(headway.tokenizers.train("char", ["to be"]))
+            self.tokenizer, self.dropout = self.duck.tokenizer, nn.Dropout(0.5)
+            self.start, self.step = self.duck.start, self.duck.step
+
+        def forward(self, ids, lengths=None):
+            return self.duck(ids)
+
+    for is_training in (False, True):
+        model = Dropping().train(is_training)
+        headway.complete(model, "to", max_new_tokens=2)
+        headway.evaluate(model, "to be")
+        assert (model.training, model.dropout.training) == (is_training, is_training)
 
 
 def test_uncached_models_are_models():
     assert issubclass(UncachedLM, Model)
+
+
+def test_a_registered_objective_is_called_for_recurrent_models(tmp_path):
+    """Stateful truncated BPTT has a loss of its own, which must not take its place."""
+    calls = []
+
+    def counted(model, batch, smoothing=0.0):
+        calls.append(batch)
+        return OBJECTIVES["causal"](model, batch, smoothing)
+
+    headway.register("objective", "counted", counted, like="causal")
+    Path("my.txt").write_text("The cat sat on the mat. " * 200)
+    settings = ["data.path=my.txt", "tokenizer.kind=char", "model.family=lstm", "model.d_model=8", "train.steps=3",
+                "train.objective=counted", "train.max_seconds=none", "train.batch_size=2"]  # fmt: skip
+    headway.train(load_recipe("demo", settings), out=tmp_path / "run", quiet=True)
+    assert len(calls) == 3
+    assert headway.open_run(tmp_path / "run").metadata["objective"] == "counted"
+    with pytest.raises(ConfigError, match=r"train\.ar_alpha=2\.0 is part of the built-in losses"):
+        headway.train(load_recipe("demo", [*settings, "train.ar_alpha=2.0"]), out=tmp_path / "no", quiet=True)
+
+
+def test_a_reader_found_by_its_ending_is_part_of_the_recipe(tmp_path):
+    headway.register("reader", "shout", lambda file, options: iter([file.read_text().upper()]), endings=[".shout"])
+    Path("my.shout").write_text("The cat sat on the mat. " * 200)
+    settings = [
+        "data.path=my.shout",
+        "tokenizer.kind=char",
+        "model.name=gpt-tiny",
+        "train.steps=1",
+        "train.batch_size=2",
+    ]
+    headway.train(load_recipe("demo", settings), out=tmp_path / "run", quiet=True)
+    assert headway.open_run(tmp_path / "run").settings["data.format"] == "shout"
+
+
+def test_a_checkpoint_of_changed_code_is_refused(tmp_path):
+    register_last()
+    Path("my.txt").write_text("The cat sat on the mat. " * 200)
+    settings = [
+        "data.path=my.txt",
+        "tokenizer.kind=char",
+        "model.family=last",
+        "train.steps=1",
+        "train.max_seconds=none",
+    ]
+    headway.train(load_recipe("demo", settings), out=tmp_path / "run", quiet=True)
+
+    class Narrow(Last):
+        def __init__(self, config):
+            super().__init__(config)
+            del self.table
+            self.other = nn.Embedding(config.vocab_size, config.vocab_size)
+
+        def init_weights(self):
+            self.other.reset_parameters()
+
+        def forward(self, ids, lengths=None):
+            return self.other(ids)
+
+    headway.register("family", "last", Narrow, config=LastConfig, replace=True)
+    with pytest.raises(CheckpointError, match=r"'table\.weight', which the model does not have"):
+        headway.train(load_recipe(tmp_path / "run", ["train.steps=2"]), out=tmp_path / "run", resume=True, quiet=True)
+
+
+def test_a_plugin_that_fails_is_explained(capsys):
+    Path("mine.py").write_text("x = 1\ny = x / 0\n")
+    code, _, err = run("runs --plugin mine", capsys)
+    assert code == 2
+    assert "--plugin mine fails: mine.py, line 2: ZeroDivisionError: division by zero" in err
+    assert "Traceback" not in err
+
+
+def test_an_own_tokenizer_is_trained_by_its_command(capsys):
+    Path("mine.py").write_text(
+        "import headway\nfrom headway.tokenizers.char import train_char\n"
+        "headway.register('tokenizer', 'letters', lambda texts: train_char(texts))\n"
+    )
+    Path("my.txt").write_text("The cat sat on the mat. " * 20)
+    code, _, err = run("tokenizer train my.txt --kind letters --plugin mine --out letters", capsys)
+    assert code == 0, err
+
+
+def test_families_of_ones_own_have_a_line_in_the_plot_of_a_comparison(tmp_path):
+    register_last()
+    Path("my.txt").write_text("The cat sat on the mat. " * 400)
+    budget = {"tokens": 600, "params": 20_000, "context": 16, "settings": ["tokenizer.kind=char"]}
+    comparison = headway.compare(["last", "gpt"], data="my.txt", **budget, out=tmp_path / "c", quiet=True)
+    assert all(result.flops > 0 for result in comparison.results)
+    plot(comparison, tmp_path / "c.png")

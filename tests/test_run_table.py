@@ -80,6 +80,53 @@ def test_unknown_columns_and_conditions_are_refused(table):
         table.filter(["score"])
 
 
+LINES = [
+    '{"step": NaN, "loss": 1}',
+    '{"step": 1e999, "seconds": 1e999}',
+    f'{{"step": {"9" * 400}, "n_params": {"9" * 400}}}',
+    "[" * 100_000,
+    '{"event": "sample", "step": null, "text": null}',
+    '{"event": {}, "step": true}',
+    "7",
+]
+RECIPES = [
+    "[train]\nsteps = [1, 2]",
+    "[train]\nsteps = 2020-01-01",
+    "[train]\nsteps = 0x" + "f" * 5000,
+    "[train]\nsteps = nan",
+    '[train]\nsteps = "many"',
+    "train = 5",
+    "x = " + "[" * 5000,
+    "not TOML",
+]
+
+
+def test_odd_runs_do_not_break_the_list(table, tmp_path, capsys):
+    from tests.cli.running import run as headway_command
+
+    for number, recipe in enumerate(RECIPES):
+        run = tmp_path / f"v{number}²"
+        run.mkdir()
+        (run / "recipe.toml").write_text(recipe)
+        (run / "log.jsonl").write_text("\n".join(LINES))
+    (tmp_path / "v0²" / "log.jsonl").unlink()
+    (tmp_path / "v0²" / "log.jsonl").mkdir()
+    for run in RunTable(tmp_path).runs:
+        assert repr(run)
+        assert run.history["step"] in ([], [9])
+        assert [sample.step for sample in run.samples] in ([], [0])
+        assert run.metadata["steps"] in (0, 9)
+    for column in ("train.steps", "score", "name", "steps", "loss"):
+        for flags in ("", "--json", "--reverse", f'--filter "{column}>0"', f"--columns name,{column} --json"):
+            code, out, err = headway_command(f"runs {tmp_path} --sort {column} {flags}", capsys)
+            assert (code, err) == (0, "") or "meets the conditions" in err, (column, flags, err)
+            if "--json" in flags:
+                assert len(json.loads(out)["runs"]) == len(RECIPES) + len(RUNS)
+    code, out, _ = headway_command(f"runs {tmp_path} --columns name,train.steps --json", capsys)
+    steps = {row["name"]: row["train.steps"] for row in json.loads(out)["runs"]}
+    assert (steps["v0²"], steps["v1²"]) == ([1, 2], "2020-01-01")
+
+
 @pytest.mark.parametrize("width", [30, 60, 80, 100])
 def test_the_table_fits_the_terminal(table, width):
     lines = table.render(width=width).splitlines()

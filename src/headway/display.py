@@ -1,5 +1,6 @@
 """Progress on stderr: a live bar in a terminal or notebook, a plain line every few seconds elsewhere."""
 
+import os
 import shutil
 import sys
 import time
@@ -20,7 +21,18 @@ BAR_WIDTHS = {120: 20, 96: 12}  # columns of the bar, by the least width of the 
 
 
 def print_status(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    """Print a line to stderr. If nobody reads it any more (`… 2>&1 | head`), it is lost and the work goes on."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        turn_off_stderr()
+
+
+def turn_off_stderr() -> None:
+    """Discard what is still written to stderr, also what Python writes when it exits."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stderr.fileno())
+    os.close(null)
 
 
 def can_update_lines() -> bool:
@@ -40,7 +52,14 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
             from rich.progress import Progress as Bar
             from rich.progress import TextColumn
 
-            self._bar = Bar(TextColumn("{task.description}", markup=False), console=Console(stderr=True))
+            class QuietConsole(Console):
+                """Goes quiet if nobody reads it any more, where rich would end the program."""
+
+                def on_broken_pipe(self) -> None:
+                    self.quiet = True
+                    turn_off_stderr()
+
+            self._bar = Bar(TextColumn("{task.description}", markup=False), console=QuietConsole(stderr=True))
             self._task = self._bar.add_task("starting", total=1.0)
 
     def __enter__(self) -> "TrainingDisplay":
@@ -132,11 +151,12 @@ def live_line(progress: "Progress", width: int) -> str:
 
 def describe_progress(progress: "Progress", width: int = PLAIN_WIDTH) -> str:
     """One line of at most `width` columns: the time left, then as much as fits of the rest, in order of importance."""
-    n_digits = len(str(progress.steps))
+    is_ended_by_clock = progress.fraction > progress.step / progress.steps
+    step = f"{progress.step:>{len(str(progress.steps))}}/{progress.steps}" if not is_ended_by_clock else progress.step
     loss = f"loss {progress.loss:.3f}"
     parts = [
         f"{format_duration(0 if progress.fraction >= 1 else progress.seconds_left)} left",
-        f"step {progress.step:>{n_digits}}/{progress.steps}",
+        f"step {step}",
         loss if progress.bits_per_byte is None else f"{loss} ({progress.bits_per_byte:.3f} bits/byte)",
         f"{progress.tokens_per_second:,.0f} tokens/s",
         f"lr {progress.lr:.1e}",

@@ -9,11 +9,14 @@ The module is imported when you name `mixer` yourself: on the command line, as a
 A name in a file (a recipe, a checkpoint) never imports anything.
 """
 
+import os
+import shlex
 from collections.abc import Container
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "headway"
+PLUGINS_VARIABLE = "HEADWAY_PLUGINS"  # modules to import before a command, separated by commas; `--plugin` adds to it
 
 
 @cache
@@ -36,3 +39,9 @@ def plugin_hint(kind: str, name: object) -> str:
         return "If a plug-in registers it, name the plug-in: --plugin MODULE"
     package = offer.dist.name if offer.dist is not None else offer.module
     return f"The installed package {package} has it: add --plugin {offer.module}"
+
+
+def plugin_options() -> str:
+    """The `--plugin` options of the command that is running, to end a suggested command with: " --plugin mine"."""
+    names = [name.strip() for name in os.environ.get(PLUGINS_VARIABLE, "").split(",") if name.strip()]
+    return "".join(f" --plugin {shlex.quote(name)}" for name in names)

@@ -6,17 +6,20 @@ Register from any module. On the command line, `--plugin MODULE` imports yours b
 package can declare what it offers (entry_points.py). A recipe or a checkpoint never imports code.
 """
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headway.config.choices import BASE_OBJECTIVES, CHOICES
 from headway.config.models import FAMILIES, ModelConfig
-from headway.errors import ConfigError, suggest, with_article
+from headway.errors import ConfigError, HeadwayError, suggest, with_article
 
 if TYPE_CHECKING:
     import torch
@@ -135,10 +138,22 @@ def register(kind: str, name: str, value: Any, *, replace: bool = False, **optio
     if name in _taken(kind) and not ((kind, name) in _registered and replace):
         way_out = "pass replace=True to replace yours" if (kind, name) in _registered else "choose another name"
         raise ConfigError(f"there is already {with_article(kind)} named {name!r}: {way_out}")
+    _check_options(kind, options)
     _REGISTRARS[kind](name, value, **options)
     _registered.add((kind, name))
     if kind in CHOICES and name not in CHOICES[kind]:
         CHOICES[kind].append(name)
+
+
+def _check_options(kind: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a kind does not have, and name those it needs."""
+    _, _, *parameters = inspect.signature(_REGISTRARS[kind]).parameters.values()
+    names = [parameter.name for parameter in parameters]
+    if unknown := [name for name in options if name not in names]:
+        has = f"it has {', '.join(names)}" if names else "it has none"
+        raise ConfigError(f"register({kind!r}, …) has no option {unknown[0]!r}; {has}")
+    if missing := [p.name for p in parameters if p.default is p.empty and p.name not in options]:
+        raise ConfigError(f"register({kind!r}, …) needs {missing[0]}=…: see docs/extend.md")
 
 
 def load_plugin(name: str) -> None:
@@ -159,22 +174,36 @@ def load_plugin(name: str) -> None:
         raise ConfigError(
             f"no plug-in {name!r}: neither an installed module nor a file {name}.py in this folder"
         ) from None
+    except HeadwayError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"--plugin {name} fails: {_where(error)}{type(error).__name__}: {error}") from error
+
+
+def _where(error: BaseException) -> str:
+    """The last line of a plug-in that an error passed through: "mine.py, line 3: "."""
+    if isinstance(error, SyntaxError):
+        return ""  # its message has the line
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
 
 
 def _import_file(file: Path) -> None:
     if not file.is_file():
         raise ConfigError(f"no plug-in at {file}")
-    if file.stem in sys.modules:
+    # A name of its own: two files may have one name, and none may hide an installed module.
+    name = f"headway_plugin_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
         return
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[file.stem]
+        del sys.modules[name]
         raise
 
 
@@ -242,12 +271,29 @@ def _register_sampler(
 
     if not name.isidentifier():
         raise ConfigError(f"{name!r} is not a name for a sampler, which is a keyword: use letters, digits and '_'")
+    _check_flat_names(name, parameters)
     summary = summary or (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
     primary = next(iter(parameters), None)
     add_spec(SamplerSpec(name, group, summary, summary, dict(parameters), primary=primary))
     SAMPLERS[name] = Sampler(
         function, needs=tuple(needs), by_id=True, registered_name=name
     )  # by id: it sees the whole vocabulary
+
+
+def _check_flat_names(name: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse a sampler whose keywords are those of another sampler or of `generate`."""
+    from headway.generation.generate import generate
+    from headway.sampling.specs import FLAT_NAMES, SHARED_PARAMETERS, SamplerSpec
+
+    spec = SamplerSpec(name, "filter", "", "", dict(parameters), primary=next(iter(parameters), None))
+    arguments = {*inspect.signature(generate).parameters, *SHARED_PARAMETERS, "n"}
+    for flat in map(spec.flat_name, parameters):
+        owner = FLAT_NAMES.get(flat, ("", ""))[0]
+        if owner not in ("", name) or (flat in arguments and flat not in FLAT_NAMES):
+            taken_by = f"the sampler {owner}" if owner else "headway.generate"
+            raise ConfigError(
+                f"the keyword {flat!r} of the sampler {name!r} belongs to {taken_by}: choose another name"
+            )
 
 
 def _register_tokenizer(name: str, train: Any) -> None:
@@ -302,7 +348,10 @@ def _register_optimizer(name: str, make: Any) -> None:
 
 def _register_metric(name: str, function: Any, *, higher_is_better: bool = True) -> None:
     from headway.evaluation.metrics import METRICS, GenerationMetric
+    from headway.evaluation.tasks import SCORE_NAMES
 
+    if name in SCORE_NAMES:
+        raise ConfigError(f"{name!r} is a score that every run has: choose another name for the metric")
     METRICS[name] = GenerationMetric(name, function, higher_is_better)
 
 

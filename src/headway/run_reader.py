@@ -12,6 +12,7 @@ and only `model` imports torch, so that hundreds of runs are listed in a moment.
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headway.config import Recipe, load_recipe
-from headway.errors import CheckpointError, suggest
-from headway.runs import END_EVENTS, LOG_FILE, RECIPE_FILE, Run
+from headway.entry_points import plugin_options
+from headway.errors import CheckpointError
+from headway.runs import END_EVENTS, LOG_FILE, RECIPE_FILE, Run, suggest_run
 
 if TYPE_CHECKING:
     from headway.models import Model
@@ -69,9 +71,8 @@ def open_run(path: str | Path) -> "TrainingRun":
     if Run.exists(path) or (path / LOG_FILE).is_file():
         return TrainingRun(path)
     if not path.exists():
-        siblings = [run.path.name for run in find_runs(path.parent, depth=1)]
-        others = f" Runs in {path.parent}: {_listed(siblings)}" if siblings else " `headway runs` lists those in runs/"
-        raise CheckpointError(f"no run at {path}.{suggest(path.name, siblings, otherwise=others)}")
+        hint = suggest_run(path, otherwise=" `headway runs` lists those in runs/")
+        raise CheckpointError(f"no run at {path}.{hint}")
     if parent := next((folder for folder in path.absolute().parents if Run.exists(folder)), None):
         raise CheckpointError(f"{path} is a part of a run; open the run itself: {parent}")
     if inside := [str(run.path) for run in find_runs(path)]:
@@ -85,12 +86,16 @@ def find_runs(folder: str | Path, depth: int = 3) -> "list[TrainingRun]":
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    if Run.exists(folder):
-        yield folder
-    elif depth > 0 and folder.is_dir():
-        for child in folder.iterdir():
-            if not child.name.startswith(".") and child.is_dir():
-                yield from _run_folders(child, depth - 1)
+    try:
+        if Run.exists(folder):
+            yield folder
+            return
+        children = list(folder.iterdir()) if depth > 0 and folder.is_dir() else []
+    except OSError:  # a folder that we may not read
+        return
+    for child in children:
+        if not child.name.startswith("."):
+            yield from _run_folders(child, depth - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,10 +125,9 @@ class TrainingRun:
         """The settings in recipe.toml by their dotted names: {"train.lr": 0.001, …}. They are not checked, so also a
         recipe of another version is read; an unset one is not there."""
         try:
-            table = tomllib.loads((self.path / RECIPE_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return dict(_flattened(tomllib.loads((self.path / RECIPE_FILE).read_text(encoding="utf-8"))))
+        except (OSError, ValueError, RecursionError):
             return {}
-        return dict(_flattened(table))
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
@@ -183,10 +187,11 @@ class TrainingRun:
         """
         rows: dict[int, dict[str, float]] = {}
         for record in self._log:
-            if record.get("event") not in (None, "end") or not isinstance(record.get("step"), int):
+            step = record.get("step")
+            if record.get("event") not in (None, "end") or not isinstance(step, int) or not _is_number(step):
                 continue
             numbers = {key: float(value) for key, value in record.items() if _is_number(value) and key != "step"}
-            row = rows.setdefault(record["step"], {})
+            row = rows.setdefault(step, {})
             if "event" in record:  # the last step again, with totals; the only record of an n-gram
                 numbers = {key: value for key, value in numbers.items() if key not in {*row, "best_step", "n_params"}}
             row.update(numbers)
@@ -208,7 +213,7 @@ class TrainingRun:
     def samples(self) -> list[RunSample]:
         """Texts that the model wrote at its evaluations; none unless the recipe sets eval.sample_tokens."""
         records = [record for record in self._log if record.get("event") == "sample"]
-        return [RunSample(int(record.get("step", 0)), str(record.get("text", ""))) for record in records]
+        return [RunSample(_whole(record.get("step")), str(record.get("text", ""))) for record in records]
 
     # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -226,7 +231,9 @@ class TrainingRun:
     def best(self) -> RunCheckpoint:
         """The checkpoint with the best validation score, which `headway.load` takes."""
         if not self.checkpoints:
-            raise CheckpointError(f"{self.path} has no checkpoint yet; train it: headway train {self.path} --resume")
+            raise CheckpointError(
+                f"{self.path} has no checkpoint yet; train it: headway train {self.path} --resume{plugin_options()}"
+            )
         return next(checkpoint for checkpoint in self.checkpoints if checkpoint.is_best)
 
     @property
@@ -251,11 +258,17 @@ class TrainingRun:
 
     @cached_property
     def _log(self) -> list[dict[str, Any]]:
-        return Run(self.path).read_log()
+        try:
+            return Run(self.path).read_log()
+        except OSError:
+            return []
 
     @cached_property
     def _log_ends(self) -> list[dict[str, Any]]:
-        return Run(self.path).read_log_ends()
+        try:
+            return Run(self.path).read_log_ends()
+        except OSError:
+            return []
 
     @cached_property
     def _last_progress(self) -> dict[str, Any]:
@@ -268,7 +281,7 @@ class TrainingRun:
     def _latest(self, name: str) -> float:
         """The largest value of a number that only grows, in the log or the last checkpoint; 0 if there is none."""
         values = [record.get(name) for record in [*self._log_ends, self._last_progress]]
-        return max((float(value) for value in values if value is not None and _is_number(value)), default=0.0)
+        return max((float(value) for value in values if value is not None and _is_finite(value)), default=0.0)
 
 
 def format_score(name: str, value: float | None) -> str:
@@ -296,7 +309,7 @@ def _read_progress(checkpoint: Path) -> dict[str, Any]:
     """training.json; empty if it is damaged."""
     try:
         progress = json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return progress if isinstance(progress, dict) else {}
 
@@ -310,13 +323,24 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether JSON gave a number that a float can hold: an integer may have hundreds of digits."""
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and _is_finite(value))
+
+
+def _is_finite(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -sys.float_info.max <= value <= sys.float_info.max  # exact, also for integers; false for NaN
+
+
+def _whole(value: Any) -> int:
+    """A step; 0 if it is not a number."""
+    return int(value) if _is_finite(value) else 0
 
 
 def _natural_order(path: Path) -> list[tuple[float, str]]:
     """step-9 before step-10, lr=0.003 before lr=0.01: numbers compare by their value."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", str(path))
-    return [(float(part), "") if part[:1].isdigit() else (-1.0, part) for part in parts]
+    return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]  # the odd ones matched
 
 
 def _listed(names: list[str], most: int = 5) -> str:

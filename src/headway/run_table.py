@@ -8,7 +8,9 @@ A column is one of COLUMNS, a score ("perplexity"), a setting by its dotted name
 import fnmatch
 import math
 import operator
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -55,7 +57,7 @@ class RunTable:
 
         with_value = [run for run in self.runs if not _is_missing(key(run))]
         without = [run for run in self.runs if _is_missing(key(run))]
-        is_text = any(isinstance(key(run), str) for run in with_value)
+        is_text = not all(isinstance(key(run), int | float) for run in with_value)
         with_value.sort(key=lambda run: str(key(run)) if is_text else key(run), reverse=reverse)
         self.runs = with_value + without
 
@@ -95,7 +97,7 @@ class RunTable:
         if column in run.scores:
             return run.scores[column]
         if (setting := _setting(run, column)) in run.settings:
-            return run.settings[setting]
+            return _plain(run.settings[setting])
         return run.last_metrics.get(column)
 
     def _check_column(self, column: str) -> None:
@@ -138,8 +140,20 @@ def _setting(run: TrainingRun, name: str) -> str:
     return next((f"{table}.{name}" for table in tables if f"{table}.{name}" in run.settings), name)
 
 
+def _plain(value: Any) -> Any:
+    """A setting as JSON has it: dates become text, and integers that no float can hold become infinite."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, int):
+        return value if abs(value) <= sys.float_info.max else math.inf * (1 if value > 0 else -1)
+    return value if isinstance(value, str | float) else str(value)
+
+
 def _name(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix() if path != folder else path.name
+    name = path.relative_to(folder).as_posix() if path != folder else path.name
+    return os.fsencode(name).decode("utf-8", errors="replace")  # a file system may hold names that are not UTF-8
 
 
 def _date(run: TrainingRun) -> str | None:

@@ -16,15 +16,18 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from headway.entry_points import plugin_options
 from headway.errors import CheckpointError
 from headway.files import file_lock, non_finite_to_null, verify_checksums, write_text
 
 RECIPE_FILE, LOG_FILE = "recipe.toml", "log.jsonl"
 END_EVENTS = ("end", "interrupted", "failed")  # of a log: the run is complete, was stopped, or met an error
 LOG_TAIL_BYTES = 2**15
+MAX_RUNS_LISTED = 5
 
 
 class Run:
@@ -48,7 +51,7 @@ class Run:
         """Refuse a folder that is not empty: a new run never overwrites anything."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = f"; to resume it: headway train {path} --resume" if Run.exists(path) else ""
+            hint = f"; to resume it: headway train {path} --resume{plugin_options()}" if Run.exists(path) else ""
             raise CheckpointError(f"{path} already exists; choose another folder with --out{hint}")
         return path
 
@@ -139,7 +142,8 @@ class Run:
                 renamed = _rename_damaged(folder)
                 on_warning(f"{error}; renamed to {renamed.name}, falling back to the previous checkpoint")
         raise CheckpointError(
-            f"{self.path} has no intact checkpoint to resume from; start again: headway train {self.path} --out NEW"
+            f"{self.path} has no intact checkpoint to resume from; start again: headway train {self.path} --out "
+            f"NEW{plugin_options()}"
         )
 
     def remove_partial(self) -> None:
@@ -169,13 +173,26 @@ class Run:
                 shutil.rmtree(self.checkpoint_dir(step))
 
 
+def suggest_run(path: str | Path, *, otherwise: str = "") -> str:
+    """ " Did you mean 'runs/tales'?" if a run beside a path that does not exist has a similar name, else the runs that
+    are there; `otherwise` if there are none."""
+    path = Path(path)
+    folder = path.parent
+    runs = sorted(child.name for child in folder.iterdir() if Run.exists(child)) if folder.is_dir() else []
+    if not runs:
+        return otherwise
+    if near := get_close_matches(path.name, runs, n=1):
+        return f" Did you mean {str(folder / near[0])!r}?"
+    return f" Runs in {folder}: {', '.join(runs[:MAX_RUNS_LISTED])}" + ", …" * (len(runs) > MAX_RUNS_LISTED)
+
+
 def _parse_lines(text: str) -> list[dict[str, Any]]:
     """The JSON objects of a text that has one per line; a line that is no object is left out."""
     records = []
     for line in text.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # half a line, or one that is nested too deeply
             continue
         if isinstance(record, dict):
             records.append(record)

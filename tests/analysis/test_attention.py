@@ -80,3 +80,22 @@ def test_a_text_gets_maps_and_labels():
         text_attention(model, "a", "b")
     with pytest.raises(InputError, match="layer 2 does not exist: choose 0 to 1"):
         text_attention(model, "a", layers=[2])
+
+
+def test_unknown_tokens_are_labelled_by_what_they_stand_for():
+    tokenizer = train_tokenizer("char", ["abc"])
+    model = headway.create(
+        "transformer", vocab_size=tokenizer.vocab_size, d_model=8, n_heads=2, n_layers=1, context=8,
+        eos_id=tokenizer.eos_id, bos_id=tokenizer.bos_id,
+    )  # fmt: skip
+    model.tokenizer = tokenizer
+    assert text_attention(model, " aXbü", "cY").columns[:-1] == ["a", "<unk> X", "b", "<unk> ü"]
+    assert text_attention(model, "a", "cY").rows[:-1] == ["c", "<unk> Y"]
+    with pytest.raises(InputError, match="the text has 9 tokens, and this model reads at most 7: shorten it"):
+        text_attention(model, "abcabcabc")
+
+
+def test_a_model_without_attention_says_so():
+    model = headway.create("lstm", vocab_size=20, d_model=8, n_layers=1)
+    with pytest.raises(InputError, match="an LSTM has no attention layers: choose a gpt, bert or transformer model"):
+        attention_maps(model, [1, 2])

@@ -1,5 +1,6 @@
 """Pictures and tables of attention maps: what they say, checked without looking."""
 
+import dataclasses
 import warnings
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import torch
 
 import headway
 from headway.analysis.attention import AttentionMap, TextAttention, text_attention
-from headway.analysis.attention_plots import MAX_PIXELS, draw, plot, render_text
+from headway.analysis.attention_plots import MAX_PIXELS, draw, has_small_panels, plot, render_text
 from headway.analysis.plotting import figure_style, new_figure
 from headway.errors import InputError
 from headway.tokenizers import train as train_tokenizer
@@ -124,6 +125,28 @@ def test_small_weights_are_drawn_on_a_scale_of_their_own():
     assert scale(made_up(100)) < 0.3
 
 
+def test_long_rows_have_a_colour_scale_that_shows_small_weights():
+    def colour(attention, weight):
+        return panels(drawn(attention))[0].images[0].norm(weight)
+
+    assert colour(made_up(5), 0.1) == pytest.approx(0.1)
+    long = made_up(60)
+    highest = panels(drawn(long))[0].images[0].get_clim()[1]
+    assert colour(long, highest / 4) == pytest.approx(0.5)
+
+
+def test_narrow_marks_are_quoted():
+    attention = dataclasses.replace(made_up(3), rows=["a", ",", "·'"])
+    shown = [tick.get_text() for tick in panels(drawn(attention))[0].get_yticklabels()]
+    assert shown == ["a", "‘,’", "‘·'’"]
+
+
+def test_many_panels_of_long_texts_are_small():
+    assert has_small_panels(made_up(250, layers=4, heads=4))
+    assert not has_small_panels(made_up(250))
+    assert not has_small_panels(made_up(20, layers=4, heads=4))
+
+
 def test_the_table_lists_no_future_tokens_and_fits_the_width():
     attention = made_up(6, causal=True, label="token-{}")
     lines = render_text(attention.maps[0], attention.rows, attention.columns, n_best=9, width=200).splitlines()
@@ -146,7 +169,7 @@ def test_rows_of_cross_attention_are_the_tokens_being_written():
     assert cross.columns == ["a", "b", "c", "<|endoftext|>"]
     assert cross.maps[0].weights.shape == (2, 3, 4)
     decoder = text_attention(model, "abc", "ca", side="decoder")
-    assert decoder.rows == decoder.columns == ["<|endoftext|>", "c", "a"]
+    assert decoder.rows == decoder.columns == ["start", "c", "a"]
     assert torch.equal(decoder.maps[0].mask, torch.ones(3, 3, dtype=torch.bool).tril())
     assert cross.maps[0].mask.all()
     assert text_attention(model, "abc", side="encoder").maps[0].mask.all()

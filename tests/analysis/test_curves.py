@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headway.analysis import plotting
 from headway.analysis.curves import (
     Curve,
+    check_log_scale,
     loss_unit,
     named_runs,
     plot,
@@ -80,7 +82,7 @@ def test_an_ngram_is_a_level(tmp_path, run):
     curves = curves_of(run, tmp_path / "ngram")
     assert curves[-1].is_level
     assert curves[-1].y == [2.0]
-    assert "+" * 72 in render_text(curves)
+    assert "+" * 60 in render_text(curves)  # across the chart, but for the points that lie on it
     assert plot(curves, tmp_path / "curves.png", metric="loss").is_file()
 
 
@@ -97,12 +99,36 @@ def test_smoothing_removes_noise_without_a_lag():
     xs = [float(i) for i in range(1, 1001)]
     falling = [5 - x / 250 for x in xs]
     noisy = Curve("a", xs, [y + (0.5 if i % 2 else -0.5) for i, y in enumerate(falling)], is_smoothable=True)
-    smooth = smoothed(noisy).y
+    (smooth,) = (curve.y for curve in smoothed([noisy]))
     assert max(abs(a - b) for a, b in zip(smooth[100:-100], falling[100:-100], strict=True)) < 0.03
     validation = Curve("a", xs, noisy.y, is_validation=True)
-    assert smoothed(validation) is validation
-    short = Curve("a", xs[:10], noisy.y[:10], is_smoothable=True)
-    assert smoothed(short) is short
+    assert smoothed([validation]) == [validation]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_smoothed_curve_starts_at_its_first_value_and_stays_between_its_neighbours(seed):
+    rng = random.Random(seed)
+    n, steepness = rng.randint(40, 2000), rng.uniform(0.3, 3)
+    values = [0.5 + 5 * (i + 1) ** -steepness * rng.uniform(0.8, 1.2) for i in range(n)]
+    (smooth,) = smoothed([Curve("a", [10.0 * i for i in range(n)], values, is_smoothable=True)])
+    assert smooth.y[0] == values[0]
+    for i, y in enumerate(smooth.y):
+        reach = min(max(2, math.ceil(0.03 * n) + 1), (i + i // 8) // 8 + i // 8)
+        neighbours = values[max(0, i - reach) : i + reach + 1]
+        assert min(neighbours) - 1e-9 <= y <= max(neighbours) + 1e-9
+
+
+def test_a_steep_start_is_not_smoothed_away():
+    values = [0.5 + 5 * math.exp(-i / 12) for i in range(400)]
+    (smooth,) = smoothed([Curve("a", [10.0 * i for i in range(400)], values, is_smoothable=True)])
+    assert all(abs(a / b - 1) < 0.02 for a, b in zip(smooth.y, values, strict=True))
+
+
+def test_the_curves_of_a_figure_are_all_smoothed_or_none_is():
+    values = [5.0 + (-1) ** i for i in range(60)]
+    long, short = (Curve(str(n), [float(i) for i in range(n)], values[:n], is_smoothable=True) for n in (60, 30))
+    assert smoothed([short]) == [short]
+    assert all(curve.y != values[: len(curve.y)] for curve in smoothed([long, short]))
 
 
 def drawn(curves, monkeypatch, **options):
@@ -118,10 +144,25 @@ def test_a_run_has_one_colour_and_the_axes_have_units(tmp_path, monkeypatch):
     axes = drawn(curves_of(*runs, x="tokens"), monkeypatch, x="tokens", unit="nats per token")
     styles = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
     assert len({colour for colour, _ in styles}) == 2
-    assert [style for _, style in styles] == ["-", "-", "--"] * 2  # as logged, smoothed, validation
+    assert [style for _, style in styles] == ["-", "-", "None"] * 2  # as logged, smoothed, a single validation
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training tokens", "loss in nats per token")
     legend = axes.get_legend().get_window_extent()
     assert legend.x0 >= axes.get_window_extent().x1  # beside the curves, not over them
+
+
+def test_a_single_validation_is_a_diamond_and_the_legend_shows_what_is_drawn(run, monkeypatch):
+    def styles(axes):
+        return {
+            handle.get_label(): (handle.get_linestyle(), handle.get_marker())
+            for handle in axes.get_legend().legend_handles[:2]
+        }
+
+    training, validation = curves_of(run)
+    axes = drawn([training, validation], monkeypatch)
+    assert [(line.get_linestyle(), line.get_marker()) for line in axes.lines] == [("-", "."), ("None", "D")]
+    assert styles(axes) == {"training": ("-", "."), "validation": ("None", "D")}
+    often = Curve("often", [1.0, 2.0], [3.0, 2.0], is_validation=True)
+    assert styles(drawn([training, validation, often], monkeypatch))["validation"] == ("--", "D")
 
 
 def test_of_many_runs_the_best_are_named(tmp_path, monkeypatch):
@@ -150,3 +191,19 @@ def test_text_has_a_marker_at_every_value():
     assert [row.find("•") for row in rows] == [0, -1, 10, -1, 20]
     assert "falling: last 1.0000, lowest 1.0000" in text
     assert render_text([Curve("flat", [1.0], [2.0])])  # a single point
+
+
+def test_levels_lie_below_curves():
+    curves = [Curve("a", [0.0, 1.0], [3.0, 1.0]), Curve("level", [], [1.0])]
+    rows = [line.partition("│")[2] for line in render_text(curves, width=8, height=3).splitlines()[:3]]
+    assert rows == ["•", "", "×××××××•"]
+
+
+def test_text_has_a_logarithmic_axis_too():
+    text = render_text([Curve("a", [0.26422, 1.0, 2.0], [100.0, 10.0, 1.0])], width=21, height=3, log=True)
+    rows = [line.partition("│") for line in text.splitlines()[:3]]
+    assert [row.find("•") for _, _, row in rows] == [0, 8, 20]
+    assert [float(label) for label, _, _ in rows[::2]] == [100, 1]
+    assert text.splitlines()[4].split() == ["0.264", "2"]
+    with pytest.raises(InputError, match="a has the value 0, and a logarithmic axis shows only values above 0"):
+        check_log_scale([Curve("a", [1.0], [0.0])])

@@ -2,10 +2,12 @@
 
 import io
 import json
+import re
 
 import pytest
 
 import headway
+from headway.cli.generation_output import format_probability
 from tests.cli.running import run
 
 
@@ -73,6 +75,22 @@ def test_explain_logprobs_and_stream(capsys):
     assert len(lines[0]["top"]) == 2
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_explained_tokens_fit_the_terminal(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = run('generate runs/demo "The" --top-k 200 --top-p 0.9 --explain --max-new-tokens 2 --seed 1', capsys)[1]
+    assert max(map(len, out.partition("── text ──")[0].splitlines())) <= width
+    removed = [int(n) for n in re.findall(r"^    top_\w +\d+ +(\d+)", out, re.MULTILINE)]
+    shown = [(line.count("' 0."), int(n)) for line, n in re.findall(r"removed: (.*)and (\d+) more", out)]
+    assert [n_shown + n_more for n_shown, n_more in shown] == [n for n in removed if n]
+
+
+def test_small_probabilities_keep_a_digit():
+    assert [format_probability(p) for p in (0.25, 0.0012, 0.00021, 3e-9, 0.0)] == [
+        "0.250", "0.001", "2e-04", "3e-09", "0.000"
+    ]  # fmt: skip
+
+
 def test_any_sampler_is_set_by_name(capsys):
     command = 'generate runs/demo "The" --max-new-tokens 4 --seed 1 --json'
     by_flag = json.loads(run(f"{command} --top-k 3 --temperature 0.5", capsys)[1])
@@ -90,6 +108,15 @@ def test_unknown_characters_of_a_prompt_are_named(capsys, tmp_path):
     code, _, err = run(f"generate {tmp_path / 'letters'} 'ab☃b☃' --max-new-tokens 2 --seed 1", capsys)
     assert code == 0
     assert "note: the vocabulary lacks ☃; it becomes <unk>\n" in err
+    err = run(f"generate {tmp_path / 'letters'} 'ab☃bc' --max-new-tokens 2 --seed 1", capsys)[2]
+    assert "note: the vocabulary lacks ☃ c; they become <unk>\n" in err
+
+
+def test_a_mistyped_run_is_answered_with_a_near_one(capsys):
+    code, _, err = run("generate runs/demoo", capsys)
+    assert code == 1
+    assert "Did you mean 'runs/demo'?" in err
+    assert "Runs in runs: " in run("generate runs/zzzzz", capsys)[2]
 
 
 @pytest.mark.parametrize(

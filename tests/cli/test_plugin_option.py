@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from headway.cli import help
+from headway.cli.options import program
 from tests.cli.running import run
 from tests.cli.test_help import COMMANDS
 
@@ -54,6 +55,30 @@ def test_plugins_are_imported_before_the_command_and_named_for_its_processes(fol
     finally:
         sys.modules.pop("first_plugin", None)
         sys.modules.pop("second_plugin", None)
+
+
+def test_suggested_commands_repeat_the_plugins(folder, capsys):
+    for name in ("third_plugin", "my plugin"):
+        (folder / f"{name}.py").write_text("")
+    (folder / "empty").mkdir()
+    try:
+        _, _, err = run("runs empty --plugin third_plugin --plugin './my plugin.py'", capsys)
+        assert "start one: headway train demo --plugin third_plugin --plugin './my plugin.py'" in err
+        _, _, err = run("train demo --out runs/demo --plugin third_plugin", capsys)
+        assert "to resume it: headway train runs/demo --resume --plugin third_plugin" in err
+    finally:
+        sys.modules.pop("third_plugin", None)
+    assert "start one: headway train demo\n" in run("runs empty", capsys)[2]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [("bin/headway", "bin/headway"), ("../headway", "../headway"), ("../../../x/headway", "headway")],
+)
+def test_a_suggested_command_begins_with_a_short_name(script, expected, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("sys.argv", [os.path.abspath(script)])
+    assert program() == expected
 
 
 def test_a_missing_plugin_is_an_error(capsys):

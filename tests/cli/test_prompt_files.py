@@ -32,6 +32,7 @@ def test_one_object_per_prompt_in_order(folder, capsys):
     assert "5 prompts in" in err
     lines = read(folder / "out.jsonl")
     assert [line["prompt"] for line in lines] == PROMPTS
+    assert {json.dumps(line["settings"]) for line in lines} == {'{"model": "runs/demo", "max_new_tokens": 3}'}
     assert [[text["seed"] for text in line["texts"]] for line in lines] == [[5, 6], [7, 8], [9, 10], [11, 12], [13, 14]]
     assert all(text["finish_reason"] in ("length", "stop") for line in lines for text in line["texts"])
     single = json.loads(run('generate runs/demo "The cat" --max-new-tokens 3 --seed 7 -n 2 --json', capsys)[1])
@@ -51,6 +52,66 @@ def test_a_killed_job_is_resumed_and_gives_the_same_file(folder, capsys, monkeyp
     assert (folder / "out.jsonl").read_bytes() == whole
     assert generated == [4, 2]  # prompts 3 and 4, then 5; each has two texts
     assert "2 prompts in" in err
+
+
+@pytest.mark.parametrize("n_bytes", [0, 5, 30])
+def test_a_job_killed_in_its_first_line_is_resumed(n_bytes, folder, capsys):
+    assert run(COMMAND, capsys)[0] == 0
+    whole = (folder / "out.jsonl").read_bytes()
+    (folder / "out.jsonl").write_bytes(whole[:n_bytes])
+    assert run(f"{COMMAND} --resume", capsys)[0] == 0
+    assert (folder / "out.jsonl").read_bytes() == whole
+
+
+FOREIGN = {
+    "a text": "my notes, one line without an end",
+    "a text of lines": "my notes\nsecond line",
+    "other JSON lines": '{"prompt": "The", "completion": "x"}\n{"prom',
+    "an object without an end": '{"text": "The',
+    "the prompts of another job": '{"prompt": "Another',
+    "a number of texts": '{"prompt": "The", "texts": 5}\n{"prom',
+    "texts as strings": '{"prompt": "The", "texts": ["a"]}\n',
+    "a seed as text": '{"prompt": "The", "texts": [{"seed": "x"}]}\n',
+    "settings as text": '{"prompt": "The", "settings": "x", "texts": []}\n',
+    "brackets": "[" * 100_000 + "\n",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_resume_never_changes_a_file_that_generate_did_not_write(name, folder, capsys):
+    (folder / "out.jsonl").write_text(FOREIGN[name])
+    code, out, err = run(f"{COMMAND} --resume", capsys)
+    assert (code, out) == (2, "")
+    assert "was not written by `headway generate --out`" in " ".join(err.split())
+    assert (folder / "out.jsonl").read_text() == FOREIGN[name]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--temperature 0.5", "started with temperature the default, not 0.5"),
+        ("--greedy", "started with temperature the default, not 0.0"),
+        ("--max-new-tokens 4", "started with max_new_tokens 3, not 4"),
+        ("--set top_k=3", "started with top_k the default, not 3"),
+        ("--stop x", 'started with stop the default, not ["x"]'),
+        ("-n 3", "started with seed 5 and 2 texts per prompt"),
+        ("--seed 6", "started with seed 5"),
+    ],
+)
+def test_resume_refuses_other_settings(flags, message, folder, capsys):
+    assert run(COMMAND, capsys)[0] == 0
+    lines = (folder / "out.jsonl").read_text().splitlines(keepends=True)
+    (folder / "out.jsonl").write_text("".join(lines[:3]))
+    code, _, err = run(f"{COMMAND} --resume {flags}", capsys)
+    assert (code, message in " ".join(err.split())) == (2, True), err
+    assert (folder / "out.jsonl").read_text() == "".join(lines[:3])
+
+
+def test_an_output_file_can_be_the_input_of_another_call(folder, capsys):
+    assert run(COMMAND, capsys)[0] == 0
+    again = COMMAND.replace("p.txt", "out.jsonl").replace("--out out.jsonl", "--out again.jsonl")
+    assert run(again, capsys)[0] == 0
+    assert (folder / "again.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
 
 
 def count_rows(counts):
@@ -97,7 +158,8 @@ class HalfWriter:
     ("flags", "code", "message"),
     [
         ("--in p.txt --out p.txt", 2, "p.txt does not end in .jsonl"),
-        ("--in p.txt --out old.jsonl", 2, "old.jsonl already exists: name another file, or add --resume"),
+        ("--in bad.jsonl --out ./bad.jsonl --overwrite", 2, "holds the prompts: name another file"),
+        ("--in p.txt --out old.jsonl", 1, "old.jsonl already exists: name another file, or add --resume"),
         ("--in p.txt --out old.jsonl --resume", 2, "old.jsonl, line 1 continues 'other', but prompt 1 is 'The'"),
         ("--in p.txt --out other.jsonl --resume", 2, "other.jsonl was not written by `headway generate --out`"),
         ("--in p.txt --resume", 2, "add --out FILE.jsonl"),

@@ -45,9 +45,10 @@ def test_resume_continues_a_run_with_more_steps(capsys, tmp_path):
     assert code == 0
     assert "resuming    after step 3" in err
     assert "5 steps in" in out
-    code, _, err = run(f"train {tmp_path}/run --resume", capsys)
+    code, _, err = run(f"train {tmp_path}/run --resume --set train.lr=0.5", capsys)
     assert code == 0
-    assert "complete" in err
+    assert f"to train longer: headway train {tmp_path}/run --resume --set train.lr=0.5 --set train.steps=10" in err
+    assert "; train.lr=0.5 was not used; to train longer" in err
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,30 @@ def test_eval_scores_the_validation_split_or_a_file(capsys):
     assert code == 0
     assert re.search(r"bits per byte +\d\.\d{4}\nnats per token +\d\.\d{4}", out)
     assert "16 tokens, consecutive" in out
+
+
+def test_lr_find_suggests_a_command_with_the_given_settings(capsys, tmp_path):
+    (tmp_path / "my tales.txt").write_text("The cat sat on the mat. " * 50)
+    setting = shlex.quote(f"data.path={tmp_path / 'my tales.txt'}")
+    code, out, err = run(f"lr-find demo --steps 10 --set {setting} --set train.lr=3 {TINY}", capsys)
+    assert code == 0, err
+    command = out.splitlines()[-1]
+    assert re.search(rf"headway train demo --set {re.escape(setting)} {TINY} --set train.lr=\S+$", command)
+    assert run(f"{command.partition(' ')[2]} --out {tmp_path / 'run'}", capsys)[0] == 0
+
+
+def test_another_family_and_a_risen_loss_are_noted(capsys, tmp_path):
+    settings = "--set data.path=my.txt --set model.d_model=16 --set train.steps=6 --set tokenizer.vocab_size=5000"
+    wild = "--set train.lr=50 --set train.warmup_steps=0"
+    code, _, err = run(f"train demo --set model.family=rnn {settings} {wild} --out {tmp_path / 'a'}", capsys)
+    assert code == 0
+    assert "model.family=rnn replaces the recipe's model, gpt-mini" in err
+    assert re.search(r"the training loss rose from \S+ to \S+: try a smaller train.lr than 50", err)
+    assert "tokens of 5,000 asked for: the text has no more pairs to merge" in err
+    code, _, err = run(f"train demo {settings} --set train.batch_size=2 --out {tmp_path / 'b'}", capsys)
+    assert code == 0
+    assert "replaces" not in err
+    assert "rose" not in err
 
 
 @pytest.mark.parametrize("objective", ["masked", "pairs", "classify", "tag", "span"])

@@ -44,6 +44,9 @@ def test_each_line_gives_one_line(capsys, folder):
     code, out, err = run("translate runs/up --in in.txt --out out.txt --greedy", capsys)
     assert (code, out) == (0, "")
     assert (folder / "out.txt").read_text() == "RED CAT\n\nBLUE DOG\n"
+    code, out, _ = run("translate runs/up --in in.txt --out out.txt --greedy --overwrite --json", capsys)
+    summary = json.loads(out)
+    assert (code, summary["n_texts"], summary["out"]) == (0, 3, "out.txt")
     assert "3 lines" in err
 
 
@@ -59,8 +62,10 @@ def test_align_pairs_each_letter_with_a_source_letter(capsys):
     document = json.loads(run('translate runs/up "red cat" --align --json', capsys)[1])
     translation = document["translations"][0]
     assert translation["text"] == "RED CAT"
-    assert [word["word"] for word in translation["alignment"]] == list("REDCAT")
-    assert all(word["source"] == "redcat"[word["source_index"]] for word in translation["alignment"])
+    assert [word["word"] for word in translation["alignment"]] == list("RED CAT")
+    assert all(word["source"] == "red cat"[word["source_index"]] for word in translation["alignment"])
+    lines = run('translate runs/up "red cat" --align', capsys)[1].splitlines()[2:]
+    assert [line.split()[0] for line in lines] == list("RED␣CAT")
     code, out, err = run("translate runs/up --in long.txt --truncate --align --json", capsys)
     assert code == 0, err
     assert len(json.loads(out)["translations"]) == 2
@@ -104,7 +109,7 @@ def test_reranking_changes_scores_and_shows_their_terms(capsys):
         ("translate runs/up red --out runs", 2, "runs is a folder: name a file"),
         ("translate runs/up --in in.txt --out in.txt", 2, "in.txt is the input file"),
         ("translate runs/up red --align --out x.txt", 2, "name a .jsonl file"),
-        ("translate runs/up red --out in.txt", 2, "in.txt already exists: name another file, or add --overwrite"),
+        ("translate runs/up red --out in.txt", 1, "in.txt already exists: name another file, or add --overwrite"),
         ("translate runs/up red --overwrite", 2, "add --out FILE"),
         ("translate runs/up red --num-beams 3 --temperature 0.7", 2, "temperature=0.7 with beam search"),
         ("translate runs/up red --seed 1", 2, "seed=1 with beam search"),
@@ -157,7 +162,7 @@ def test_json_lines_keep_their_fields(capsys, folder):
         (7, "red cat", "RED CAT"),
         (None, "blue dog", "BLUE DOG"),
     ]
-    assert run("translate runs/up --in in.jsonl --out out.jsonl", capsys)[0] == 2
+    assert run("translate runs/up --in in.jsonl --out out.jsonl", capsys)[0] == 1
     assert run("translate runs/up --in in.jsonl --out out.jsonl --overwrite", capsys)[0] == 0
 
 

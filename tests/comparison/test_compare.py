@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ import headway
 from headway.comparison.budget import Budget, SharedSettings, shared_recipe
 from headway.comparison.compare import compare
 from headway.comparison.lineup import TEXT_TEMPLATES as TEMPLATES
+from headway.comparison.manifest import check_same_settings
 from headway.comparison.report import plot, render_markdown, render_text
 from headway.comparison.scoring import ScoringOptions, TextEvaluator, first_words, length_ranges
 from headway.config import load_recipe
@@ -232,6 +234,13 @@ def test_resume_refuses_changed_recipes_and_data(tmp_path):
         compare([str(recipe), "ngram"], resume=True, **options)
 
 
+@pytest.mark.parametrize("content", ["", '{"data": ', "[1]", "[" * 100_000, '{"model_settings": 1}', '{"recipes": []}'])
+def test_a_damaged_manifest_is_an_error(content, tmp_path):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged: restore it, or choose another --out"):
+        check_same_settings(tmp_path, {"model_settings": {}}, finished=["gpt"])
+
+
 def test_an_interrupted_comparison_resumes_to_the_same_scores(text, tmp_path, monkeypatch):
     names, options = ["ngram", "rnn"], {"data": text, "tokens": 1_200, **SMALL}
 
@@ -348,6 +357,13 @@ def test_results_are_rendered_as_text_markdown_json_and_a_plot(timeline, tmp_pat
         for result in timeline.results:
             assert f"{result.n_params:,}" in document
             assert f"{result.scores['bits_per_byte']:.4f}" in document
+            is_whole = result.sample.startswith(timeline.prompt)  # a short context cuts the prompt
+            title = f'{result.name} continues "{timeline.prompt}":' if is_whole else f"{result.name} writes:"
+            assert title in document
+        assert "continues" in document
+        best = min(timeline.results, key=lambda result: result.scores["bits_per_byte"])
+        (marked,) = [line for line in document.splitlines() if re.search(r"\bbest\b", line)]
+        assert f" {best.name} " in marked
     assert plot(timeline, tmp_path / "compare.png").stat().st_size > 10_000
     saved = json.loads((Path(timeline.path) / "compare.json").read_text())
     assert [result["name"] for result in saved["results"]] == [result.name for result in timeline.results]

@@ -477,3 +477,20 @@ def test_the_example_of_the_docs_prints_what_the_docs_say(capsys):
 def test_the_docs_describe_every_property():
     page = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
     assert [name for name in ("members", *PROPERTIES) if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("change", [lambda ids: ids.clamp_(max=3), lambda ids: ids.zero_()])
+def test_a_forward_that_changes_its_ids_is_found_in_the_full_check(change):
+    """Every property gets copies, so that an earlier call cannot hide the change."""
+
+    class ChangesIds(Recurrent):
+        def __call__(self, ids, lengths=None):
+            logits = super().__call__(ids, lengths)
+            change(ids)
+            return logits
+
+    report = check_contract(ChangesIds())
+    assert [(result.name, result.status) for result in report.results if result.status == "failed"] == [
+        ("inputs", "failed")
+    ]
+    assert "forward changes its argument ids" in repr(report) + str(report)

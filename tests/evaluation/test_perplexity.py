@@ -1,6 +1,7 @@
 """Bits per byte: every byte is charged, and no family or tokenizer has an advantage."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -122,6 +123,21 @@ def test_an_encoder_decoder_is_refused():
     model = headway.create("transformer-mini")
     with pytest.raises(InputError, match="Transformer is a sequence-to-sequence model"):
         evaluate(model, TEXT)
+
+
+def test_a_text_that_is_the_name_of_a_file_is_scored_with_a_warning(tmp_path, monkeypatch, recwarn):
+    monkeypatch.chdir(tmp_path)
+    model = model_for(tokenizers.train("char", [TEXT, "tales.txt"]))
+    expected = evaluate(model, "tales.txt")
+    assert not recwarn.list  # no such file
+    (tmp_path / "tales.txt").write_text(TEXT)
+    with pytest.warns(UserWarning, match=r"scoring the text 'tales.txt' itself; .*: Path\('tales.txt'\)") as warned:
+        assert evaluate(model, "tales.txt") == expected
+    assert warned[0].filename == __file__  # the warning points at the caller
+    evaluate(model, ("tales.txt " * 500).strip())  # too long for a path
+    assert not recwarn.list
+    with pytest.raises(InputError, match=r"pass Path\('tales.txt'\).read_text\(\)"):
+        evaluate(model, Path("tales.txt"))
 
 
 def test_scoring_restores_training_mode():

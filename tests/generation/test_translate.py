@@ -196,7 +196,8 @@ def test_words_align_with_the_source_words_they_attend_to():
 def test_letters_align_with_letters_if_the_tokens_are_letters():
     model = translator()
     letters = align(model, "the cat", "ab c")
-    assert [letter.word for letter in letters] == ["a", "b", "c"]
-    assert all(letter.source == "thecat"[letter.source_index] and 0 < letter.weight <= 1 for letter in letters)
+    assert [letter.word for letter in letters] == ["a", "b", " ", "c"]
+    assert all(letter.source == "the cat"[letter.source_index] and 0 < letter.weight <= 1 for letter in letters)
+    assert all(letter.source == "  the cat"[letter.source_index] for letter in align(model, "  the cat", "ab c"))
     attend_equally(model, layer=1)  # the last of two
-    assert [letter.weight for letter in align(model, "the cat", "ab c")] == pytest.approx([1 / 8] * 3, abs=1e-5)
+    assert [letter.weight for letter in align(model, "the cat", "ab c")] == pytest.approx([1 / 8] * 4, abs=1e-5)

@@ -178,15 +178,15 @@ def test_wrong_sources_and_masks_are_reported():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"d_model": 100}, "d_model=100 does not split into n_heads=12 equal heads; nearest width below: 96"),
+        ({"d_model": 100}, "does not split into n_heads=12 equal heads; possible: d_model=96, or n_heads of 1, 2, 4"),
         ({"n_kv_heads": 5}, "n_kv_heads=5 does not divide n_heads=12.*possible: 1, 2, 3, 4, 6, 12"),
         ({"positions": "rotery"}, "Did you mean 'rotary'"),
         ({"n_layer": 3}, "no setting 'model.n_layer'. Did you mean 'model.n_layers'"),
-        ({"n_layers": "three"}, "model.n_layers='three': expected int, got str"),
+        ({"n_layers": "three"}, "model.n_layers='three' is not a whole number"),
         ({"dropout": 1.5}, "dropout=1.5"),
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
         ({"positions": "rotary", "d_head": 7}, "d_head=7 is odd"),
-        ({"n_heads": 1000}, "use at most 768 heads"),
+        ({"n_heads": 1000}, "possible: n_heads of 1, 2, 3, 4, 6, 8, 12, 16, …; or give d_head"),
         ({"eos_id": 10**9}, "eos_id=1000000000 is outside the vocabulary"),
         ({"bos_id": -5}, "bos_id=-5 must be at least 0"),
     ],

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headway.config.recipe import parse_setting
 from headway.errors import ConfigError
 from headway.sweeps.points import SweepRange, format_value, grid_points, parse_grid, parse_ranges
 
@@ -13,6 +14,40 @@ def test_a_grid_has_the_values_that_set_would_give():
         "train.schedule": ["cosine", "linear"],
         "train.loggers": [[], ["wandb"]],
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[[1,2],[3]],[]", [[[1, 2], [3]], []]),
+        ('{"a.txt" = 1.0, "b.txt" = 2.0},{}', [{"a.txt": 1.0, "b.txt": 2.0}, {}]),
+        ('"a,b",c', ["a,b", "c"]),
+        ("it's,a,cat's", ["it's", "a", "cat's"]),
+        (r'"say \"a,b\"",😀', ['say "a,b"', "😀"]),
+    ],
+)
+def test_commas_inside_brackets_braces_and_quotes_do_not_separate(text, values):
+    assert parse_grid([f"model.x={text}"]) == {"model.x": values}
+
+
+VALUES = [
+    "😀",
+    'a "quoted" \\ text',
+    "line\nbreak",
+    [[1, 2], [3]],
+    {"a b": {"c": [1.5]}},
+    [{"x": "😀"}],
+    True,
+    1e-05,
+    3,
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_an_override_gives_its_value_back(value):
+    (point,) = grid_points({"model.x": [value]})
+    (override,) = point.overrides
+    assert parse_setting(override) == ("model.x", value)
 
 
 def test_points_are_all_combinations_and_are_named_by_their_settings():

@@ -13,6 +13,7 @@ import headway
 from headway.errors import CheckpointError, ConfigError
 from headway.runs import Run
 from headway.sweeps import read_sweep
+from headway.sweeps.jobs import WORKER
 from headway.sweeps.points import SweepRange
 from headway.sweeps.report import plot, render_text
 from tests.training.recipes import make
@@ -131,7 +132,18 @@ def test_a_wrong_point_is_refused_before_anything_is_trained(recipe, folder):
         headway.sweep(recipe, out=folder / "wrong", quiet=True)
     with pytest.raises(ConfigError, match=r"train\.lr=1 is also varied"):
         headway.sweep(recipe, grid={"train.lr": [1e-3]}, settings=["train.lr=1"], out=folder / "wrong", quiet=True)
+    for value in (object(), [None]):
+        with pytest.raises(ConfigError, match="is not a value that a recipe can hold"):
+            headway.sweep(recipe, grid={"train.lr": [value]}, out=folder / "wrong", quiet=True)
     assert not (folder / "wrong").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[" * 100_000, "[]", "{}", '{"recipe": "demo", "ranges": {}, "grid": 5}'])
+def test_a_damaged_manifest_is_an_error(content, tmp_path):
+    (tmp_path / "base.toml").write_text("")
+    (tmp_path / "sweep.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"sweep\.json cannot be read"):
+        headway.sweep(tmp_path, resume=True, quiet=True)
 
 
 def test_halving_stops_runs_early_and_is_resumed_alike(recipe, folder):
@@ -172,7 +184,7 @@ def test_several_jobs_give_the_same_scores(recipe, folder, result):
 def test_a_worker_stops_and_saves_when_its_parent_is_gone(recipe, folder):
     long = recipe.replace(train=recipe.train.replace(steps=10**6, save_every=0, log_every=1))
     out = folder / "orphan"
-    command = [sys.executable, "-m", "headway.sweeps.worker"]
+    command = [sys.executable, *WORKER]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes) as worker:
         worker.stdin.write(json.dumps({"recipe": long.to_toml(), "out": str(out)}) + "\n")

@@ -25,6 +25,14 @@ def test_a_sweep_suggests_a_rate_that_learns_and_repeats_itself(tmp_path):
     assert find_lr(make(tmp_path), steps=80).suggestion == sweep.suggestion
 
 
+def test_a_recipe_is_found_by_its_path(tmp_path):
+    recipe = make(tmp_path)
+    (tmp_path / "mine.toml").write_text(recipe.to_toml())
+    assert find_lr(tmp_path / "mine.toml", steps=20, high=1e-2) == find_lr(recipe, steps=20, high=1e-2)
+    with pytest.raises(ConfigError, match="no recipe 'no-such'"):
+        find_lr("no-such")
+
+
 def test_a_sweep_that_shows_nothing_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"low=1, high=0\.1"):
         find_lr(make(tmp_path), low=1, high=0.1)

@@ -51,6 +51,23 @@ def test_training_learns_and_reports_every_step(trained):
     assert [r["step"] for r in log if "loss" in r] == list(range(10, 151, 10))
 
 
+def test_train_finds_a_recipe_by_its_name_or_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = make(tmp_path, train={"steps": 2})
+    (tmp_path / "mine.toml").write_text(recipe.to_toml())
+    given = headway.train(recipe, quiet=True)
+    for path in ("mine.toml", tmp_path / "mine.toml"):
+        assert headway.train(path, quiet=True).scores == given.scores
+    resumed = headway.train(str(given.path), resume=True, quiet=True)
+    assert resumed.path == given.path  # a run is resumed in its own folder
+    with pytest.raises(ConfigError, match=r"no recipe 'dmo'.*Did you mean 'demo'"):
+        headway.train("dmo")
+    with pytest.raises(ConfigError, match=r"must be a Recipe, its name or its path; .*recipe_from_table"):
+        headway.train({"train": {"steps": 2}})
+    with pytest.raises(ConfigError, match="recipe=None must be a Recipe"):
+        headway.train(None)
+
+
 def test_validation_runs_every_eval_every_steps(trained):
     result, reports = trained
     assert [p.step for p in reports if p.score] == [50, 100]  # the last one is in the result
@@ -142,7 +159,7 @@ LIMITS = {
     "train.max_seconds": (
         {"steps": 50_000, "max_seconds": 1e-6},
         {},
-        "after 1e-06 seconds (train.max_seconds), at step 1 of 50,000",
+        "after 1e-06 seconds (train.max_seconds), at step 1",
         "train.max_seconds=none",
     ),
     "eval.patience": (
@@ -175,7 +192,7 @@ def test_a_resume_is_told_of_the_limit_it_met_not_of_another(tmp_path):
     headway.train(recipe, out=tmp_path / "run")
     more_steps = load_recipe(tmp_path / "run", ["train.steps=70_000"])
     headway.train(more_steps, out=tmp_path / "run", resume=True, on_message=messages.append)
-    assert messages[-1].endswith("--resume --set train.max_seconds=none")
+    assert messages[-1].endswith("--resume --set train.steps=70000 --set train.max_seconds=none")
 
 
 @pytest.mark.parametrize(("text", "size"), [("abcdef", "5 bytes"), ("one two three " * 500, "6,300 bytes")])

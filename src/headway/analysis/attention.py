@@ -15,9 +15,16 @@ from torch import Tensor, nn
 
 from headway.analysis.token_labels import token_labels
 from headway.errors import InputError
-from headway.generation.source import decoder_start_id, encode_sources, require_translator, required_eos_id
+from headway.generation.source import (
+    decoder_start_id,
+    encode_sources,
+    require_translator,
+    required_eos_id,
+    truncated_sources,
+)
 from headway.generation.translate import translate
 from headway.models import BERT, GPT, Bahdanau, Transformer
+from headway.models.adapter import refuse_path
 from headway.models.base import Model, Seq2SeqLM, described, eval_mode
 from headway.nn import masks
 from headway.nn.attention import (
@@ -48,7 +55,8 @@ class TextAttention:
     """The attention maps of a text, one per layer, with their tokens as labels.
 
     A decoder attends to the source while it predicts the next token, so the rows of cross-attention are labelled with
-    the tokens being written, up to EOS, and not with the tokens fed in.
+    the tokens being written, up to EOS, and not with the tokens fed in. The first token fed in, which stands for no
+    text, is labelled "start".
     """
 
     maps: list[AttentionMap]
@@ -69,7 +77,7 @@ class CapturedAttention(NamedTuple):
     mask: Tensor  # (B or 1, T, S), True = may be attended to
 
 
-def attention_modules(model: Model, side: str) -> list[SelfAttention | CrossAttention]:
+def attention_modules(model: Model | Seq2SeqLM, side: str) -> list[SelfAttention | CrossAttention]:
     """The attention modules of one side of a model, one per layer."""
     core: Any = getattr(model, "encoder", model) if not isinstance(model, Transformer) else model
     sides: dict[str, list[SelfAttention | CrossAttention]] = {}
@@ -79,9 +87,11 @@ def attention_modules(model: Model, side: str) -> list[SelfAttention | CrossAtte
         sides["cross"] = [block.cross_attention for block in core.decoder.blocks]
     elif isinstance(core, GPT | BERT):
         sides["decoder" if isinstance(core, GPT) else "encoder"] = [block.attention for block in core.blocks]
+    if not sides:
+        choices = "transformer or bahdanau" if isinstance(model, Seq2SeqLM) else "gpt, bert or transformer"
+        raise InputError(f"{described(model)} has no attention layers: choose a {choices} model")
     if side not in sides:
-        choices = f"it has: {', '.join(sides)}" if sides else "it has no attention layers"
-        raise InputError(f"{described(model)} has no {side} attention; {choices}")
+        raise InputError(f"{described(model)} has no {side} attention; it has: {', '.join(sides)}")
     return sides[side]
 
 
@@ -205,16 +215,23 @@ def text_attention(
 ) -> TextAttention:
     """Tokenize a text and return its attention maps. For an encoder-decoder, `text` is the source and `target` its
     translation; without one the model translates. `side`, `layers` and `heads` are those of `attention_maps`."""
+    refuse_path(model)
     tokenizer = model.tokenizer
     if not isinstance(model, Seq2SeqLM):
         if target is not None:
             raise InputError(f"{described(model)} has no source: pass one text, without a target")
         is_encoder = tokenizer.mask_id is not None
         ids = tokenizer.build_inputs(tokenizer.encode(text))[0] if is_encoder else tokenizer.encode_prompt(text)
-        labels = token_labels(tokenizer, ids)
+        labels = token_labels(tokenizer, ids, text)
         maps = attention_maps(model, ids, side=side, layers=layers, heads=heads)
         return TextAttention(maps, labels, labels, text)
     require_translator(model)
+    if not isinstance(model, Bahdanau):
+        attention_modules(model, side or "cross")  # raises if there are none, before the translation
+    if truncated_sources(model, [text]):
+        n_tokens = len(tokenizer.encode(text.strip()))
+        n_most = model.config.context - 1
+        raise InputError(f"the text has {n_tokens} tokens, and this model reads at most {n_most}: shorten it")
     if target is None:
         target = translate(model, text)[0].text
     (source,) = encode_sources(model, tokenizer, [text])
@@ -222,8 +239,9 @@ def text_attention(
         raise InputError("an empty text has no tokens to attend to")
     ids = [decoder_start_id(model), *tokenizer.encode(target)]
     maps = attention_maps(model, ids, source=source, side=side, layers=layers, heads=heads)
-    source_labels, target_labels = token_labels(tokenizer, source), token_labels(tokenizer, ids)
-    written_labels = token_labels(tokenizer, [*ids[1:], required_eos_id(model, tokenizer)])
-    rows = {"encoder": source_labels, "decoder": target_labels, "cross": written_labels}[maps[0].side]
-    columns = target_labels if maps[0].side == "decoder" else source_labels
+    source_labels = token_labels(tokenizer, source, text.strip())
+    *target_labels, eos_label = token_labels(tokenizer, [*ids[1:], required_eos_id(model, tokenizer)], target)
+    fed_labels, written_labels = ["start", *target_labels], [*target_labels, eos_label]
+    rows = {"encoder": source_labels, "decoder": fed_labels, "cross": written_labels}[maps[0].side]
+    columns = fed_labels if maps[0].side == "decoder" else source_labels
     return TextAttention(maps, rows, columns, text, target)

@@ -28,9 +28,12 @@ AXIS_LABELS = {  # of rows and columns
     "cross": ("token being written", "source token"),
 }
 MAX_LABEL = 16  # characters of a token's label
+NARROW = frozenset(".,:;!'`´’‘|-‐‑–·_~^\"")  # marks that are hard to recognise alone, and harder when rotated
+LONG_ROW = 48  # tokens attended to: of more, most have weights that a linear colour scale leaves white
 MAX_TITLE_TEXT = 70  # characters of a text in the title
 
 CELL = 0.21  # inches: a label fits
+SMALL_CELL = 0.05  # inches: a panel's cells are hard to see if they are smaller
 MIN_LABEL = 0.12  # inches: labels of 7 points touch if they are closer
 COLOUR_BAR = 0.14  # inches: its width
 MIN_PANEL, MAX_PANELS = 0.7, 14.0  # inches: of one panel, and of all panels beside each other
@@ -65,6 +68,18 @@ def _largest(weights: Tensor, visible: Tensor, columns: Sequence[str], n_best: i
 
 def _cut(label: str) -> str:
     return label if cell_len(label) <= MAX_LABEL else set_cell_size(label, MAX_LABEL - 1) + "…"
+
+
+def _axis_label(label: str) -> str:
+    """The label, in quotes if it is of narrow marks alone: a rotated comma looks like a dash."""
+    return figure_text(f"‘{label}’" if NARROW.issuperset(label) else _cut(label))
+
+
+def has_small_panels(attention: TextAttention) -> bool:
+    """Whether the picture has several panels whose cells are hard to see."""
+    grid = _Grid(attention)
+    cell = min(grid.panel_width / len(attention.columns), grid.panel_height / len(attention.rows))
+    return grid.n_panels > 1 and cell < SMALL_CELL
 
 
 def plot(attention: TextAttention, file: str | Path, *, model: str = "") -> Path:
@@ -118,9 +133,8 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
     highest = _highest_weight(attention.maps)
     image: Any = None
     for axes, (layer, head, weights, mask) in zip(panels.flat, maps, strict=False):
-        image = axes.imshow(
-            weights.masked_fill(~mask, math.nan).numpy(), cmap="Blues", vmin=0, vmax=highest, aspect="auto"
-        )
+        values = weights.masked_fill(~mask, math.nan).numpy()
+        image = axes.imshow(values, cmap="Blues", norm=_colour_scale(attention, highest), aspect="auto")
         hatch_cells(axes, (~mask).tolist())
         axes.spines[:].set_visible(True)
         _set_panel_title(axes, attention, layer, head)
@@ -143,6 +157,13 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
     set_title(figure, *_title(attention, model))
     _label_tokens(panels.flat[: grid.n_panels], grid, attention)
     figure.align_ylabels()
+
+
+def _colour_scale(attention: TextAttention, highest: float) -> Any:
+    """Colours from 0 to `highest`; of long rows by the square root of the weight, so that small weights show."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5 if len(attention.columns) > LONG_ROW else 1, vmin=0, vmax=highest)
 
 
 def _highest_weight(maps: Sequence[AttentionMap]) -> float:
@@ -192,5 +213,5 @@ def _label_tokens(panels: Sequence[Any], grid: _Grid, attention: TextAttention) 
         (panels[0].yaxis, attention.rows, grid.panel_height),
     ):
         step = math.ceil(len(labels) * MIN_LABEL / size)  # a first guess, so that few labels have to be measured
-        axis.set_ticks(range(0, len(labels), step), labels=[figure_text(_cut(label)) for label in labels[::step]])
+        axis.set_ticks(range(0, len(labels), step), labels=list(map(_axis_label, labels[::step])))
     fit_tick_labels(panels)

@@ -74,7 +74,7 @@ def draw_compute(figure: Any, lines: Sequence[PlotLine], *, ylabel: str, title: 
 def _show_trained(axes: Any, lines: Sequence[PlotLine]) -> None:
     """Leave out the points of models that have hardly been trained yet; their lines come in from the edge."""
     limit = WORST_SHOWN * max(min(line.y) for line in lines)
-    points = [(x, y) for line in lines if line.x for x, y in zip(line.x, line.y, strict=True)]
+    points = [(x, y) for line in lines if line.x for x, y in zip(line.x, line.y, strict=True) if x > 0]
     shown = [(x, y) for x, y in points if y <= limit]
     if not shown or len(shown) == len(points):
         return

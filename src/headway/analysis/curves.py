@@ -7,7 +7,8 @@ them: a sweep, a comparison, or runs/ itself.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,11 @@ Y_LABELS = {
 VALIDATION_LOSSES = ("nats_per_token", "nats_per_target")  # what the training loss compares with
 NOISY = frozenset({"loss", "bits_per_byte", "grad_norm"})  # smoothed when it is of training
 MARKERS = "•×+o*#@%&abcdefghijklmnpqrstuvwyz"  # of curves in the terminal
-FEW_POINTS = 40  # curves with fewer are plotted with a dot at each, and not smoothed
+FEW_POINTS = 40  # curves with fewer are plotted with a marker at each, and not smoothed
 MAX_POINTS = 1000  # of a curve in a plot
 MAX_TEXT_CURVES = 8  # in the terminal
 MAX_NAMED = 12  # runs in the legend of a plot
-SMOOTHING_FRACTION = 0.02  # of a curve, that its moving average spans
+SMOOTHING_FRACTION = 0.03  # of a curve's points, on either side of one, that its moving average spans
 MAX_NAME = 44  # characters of a run's name in a legend
 
 
@@ -136,27 +137,44 @@ def _is_finite(*values: float) -> bool:
     return all(math.isfinite(value) for value in values)
 
 
-def smoothed(curve: Curve) -> Curve:
-    """A noisy curve as the mean of two exponential moving averages, one from each end, so that it does not lag. They
-    span 2 % of the curve. Other curves, and those of few points, come back as they are."""
-    if not curve.is_smoothable or len(curve.x) < FEW_POINTS:
-        return curve
-    span = SMOOTHING_FRACTION * (curve.x[-1] - curve.x[0])
-    span = max(span, 2 * (curve.x[-1] - curve.x[0]) / len(curve.x))  # at least two points
-    forward = _moving_average(curve.x, curve.y, span)
-    backward = _moving_average([-x for x in reversed(curve.x)], curve.y[::-1], span)[::-1]
-    averages = [(a + b) / 2 for a, b in zip(forward, backward, strict=True)]
-    return Curve(curve.name, curve.x, averages, curve.is_validation)
+def smoothed(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves with the noisy ones smoothed: all of them if the longest has many points, and otherwise none, so that
+    curves of one figure compare. Curves that need no smoothing come back as they are."""
+    longest = max((len(curve.y) for curve in curves if curve.is_smoothable), default=0)
+    if longest < FEW_POINTS:
+        return list(curves)
+    return [replace(c, y=_smooth(c.y), is_smoothable=False) if c.is_smoothable else c for c in curves]
 
 
-def _moving_average(xs: Sequence[float], ys: Sequence[float], span: float) -> list[float]:
-    """The mean of all values so far, with weights that fall by e per `span`."""
-    total, weight, averages, previous = 0.0, 0.0, [], xs[0]
-    for x, y in zip(xs, ys, strict=True):
-        decay = math.exp(-(x - previous) / span) if span > 0 else 0.0
-        total, weight, previous = decay * total + y, decay * weight + 1.0, x
-        averages.append(total / weight)
+def _smooth(values: Sequence[float]) -> list[float]:
+    """A moving average with triangular weights: that of a moving average."""
+    half_width = max(1, round(SMOOTHING_FRACTION * len(values) / 2))
+    return _moving_average(_moving_average(values, half_width), half_width)
+
+
+def _moving_average(values: Sequence[float], half_width: int) -> list[float]:
+    """The mean of up to `half_width` values on either side of each.
+
+    A loss falls steeply at first, and a mean over a steep part lies above it. So the window starts with the first value
+    alone and grows with the distance from it.
+    """
+    sums = [0.0, *accumulate(values)]
+    averages = []
+    for i in range(len(values)):
+        reach = min(half_width, i // 8)
+        first, end = i - reach, min(i + reach + 1, len(values))
+        averages.append((sums[end] - sums[first]) / (end - first) if reach else values[i])
     return averages
+
+
+def check_log_scale(curves: Sequence[Curve]) -> None:
+    """Raise if a curve has values that a logarithmic axis cannot show."""
+    for curve in curves:
+        if min(curve.y) <= 0:
+            raise InputError(
+                f"{curve.name} has the value {min(curve.y):g}, and a logarithmic axis shows only values above 0: "
+                f"leave out --log"
+            )
 
 
 # ── a plot ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,8 +198,10 @@ def plot(
     with open_figure(file, width=8.5, height=4.5) as figure:
         axes = figure.subplots()
         colours = _rank_colours(ranked) if is_crowded else {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(names)}
-        for curve in curves:
-            _draw(axes, curve, colours[curve.name], is_crowded=is_crowded)
+        for curve, line in zip(curves, smoothed(curves), strict=True):
+            if line is not curve and not is_crowded:
+                axes.plot(*_thinned(curve), color=colours[curve.name], linewidth=0.6, alpha=0.3)
+            _draw(axes, line, colours[curve.name], is_crowded=is_crowded)
         axes.set(xlabel=X_LABELS[x], ylabel=y_label(metric, unit), yscale="log" if log else "linear")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.grid(True)
@@ -201,14 +221,19 @@ def _draw(axes: Any, curve: Curve, colour: Any, *, is_crowded: bool) -> None:
     if curve.is_level:
         axes.axhline(curve.y[0], color=colour, linestyle=":", linewidth=1.5)
         return
-    line = smoothed(curve)
-    if line is not curve and not is_crowded:
-        axes.plot(*_thinned(curve), color=colour, linewidth=0.6, alpha=0.3)
-    xs, ys = _thinned(line)
-    style = "--" if curve.is_validation else "-"
-    marker = "." if len(xs) < FEW_POINTS and not is_crowded else None
-    width = 0.9 if is_crowded else 1.6
-    axes.plot(xs, ys, color=colour, linewidth=width, linestyle=style, marker=marker, markersize=5)
+    style = _line_style(curve, is_crowded=is_crowded)
+    axes.plot(*_thinned(curve), color=colour, linewidth=0.9 if is_crowded else 1.6, **style)
+
+
+def _line_style(curve: Curve, *, is_crowded: bool) -> dict[str, Any]:
+    """Training: solid, with dots; validation: dashed, with diamonds. Curves of many points have no markers, and a
+    single point has no line."""
+    line = "--" if curve.is_validation else "-"
+    if len(curve.x) > 1 and (is_crowded or len(curve.x) >= FEW_POINTS):
+        return {"linestyle": line}
+    diamond = {"marker": "D", "markersize": 6, "markeredgecolor": "white", "zorder": 3}  # above the training curve
+    marker = diamond if curve.is_validation else {"marker": ".", "markersize": 5}
+    return {"linestyle": line if len(curve.x) > 1 else "", **marker}
 
 
 def _add_legend(
@@ -217,20 +242,21 @@ def _add_legend(
     """Beside the plot, where it hides nothing: what the line styles mean, and a colour per run."""
     from matplotlib.lines import Line2D
 
-    styles = {
-        "training": any(not curve.is_validation and not curve.is_level for curve in curves),
-        "validation": any(curve.is_validation and not curve.is_level for curve in curves),
-        "validation, no steps": any(curve.is_level for curve in curves),
-    }
+    is_crowded = n_more > 0
     handles: list[Any] = []
-    if styles["validation"] or styles["validation, no steps"]:
-        dashes: Any = ("-", "--", ":")
-        for (label, is_used), dash in zip(styles.items(), dashes, strict=True):
-            handles += [Line2D([], [], color="0.3", linestyle=dash, label=label)] if is_used else []
+    if any(curve.is_validation or curve.is_level for curve in curves):
+        for label, is_validation in (("training", False), ("validation", True)):
+            group = [c for c in curves if c.is_validation == is_validation and not c.is_level]
+            style: dict[str, Any] = {}
+            for curve in sorted(group, key=lambda curve: len(curve.x)):  # a line and a marker, if any curve has them
+                style |= _line_style(curve, is_crowded=is_crowded)
+            handles += [Line2D([], [], color="0.3", label=label, **style)] if group else []
+    if any(curve.is_level for curve in curves):
+        handles.append(Line2D([], [], color="0.3", linestyle=":", label="validation, no steps"))
     handles += [Line2D([], [], color=colours[n], linewidth=3, label=figure_text(_short(n))) for n in names]
-    if n_more > 0:
+    if is_crowded:
         handles.append(Line2D([], [], linestyle="", label=f"and {n_more} more runs"))
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.8)
 
 
 def _thinned(curve: Curve) -> tuple[list[float], list[float]]:
@@ -263,42 +289,53 @@ def _short(name: str) -> str:
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def render_text(curves: Sequence[Curve], *, width: int = 72, height: int = 16) -> str:
-    """The curves plotted in characters, then the last and the lowest value of each.
+def render_text(curves: Sequence[Curve], *, width: int = 72, height: int = 16, log: bool = False) -> str:
+    """The curves plotted in characters, then the last and the lowest value of each. `log` makes the y axis logarithmic.
 
     Of many runs the chart has the validation curves alone, or the training curves if those have no more than a point,
     and of these the lowest.
     """
-    lines = [smoothed(curve) for curve in curves]
+    lines = smoothed(curves)
     shown = _charted(lines)
+    scale, unscale = (math.log, math.exp) if log else (float, float)
     xs = [x for curve in shown for x in curve.x] or [0.0]
-    ys = [y for curve in shown for y in curve.y]
+    ys = [scale(y) for curve in shown for y in curve.y]
     left, right, low, high = min(xs), max(xs), min(ys), max(ys)
     grid = [[" "] * width for _ in range(height)]
-    for number, curve in enumerate(shown):
+    marked = list(zip(shown, cycle(MARKERS), strict=False))
+    for curve, marker in sorted(marked, key=lambda pair: _drawing_order(pair[0])):
         points = zip(curve.x, curve.y, strict=True)
         if curve.is_level:
             points = zip([left + (right - left) * i / (width - 1) for i in range(width)], curve.y * width, strict=True)
         for x, y in points:
             column = round((x - left) / (right - left or 1) * (width - 1))
-            row = round((high - y) / (high - low or 1) * (height - 1))
-            grid[row][column] = MARKERS[number % len(MARKERS)]
+            row = round((high - scale(y)) / (high - low or 1) * (height - 1))
+            grid[row][column] = marker
     text = []
     for i, cells in enumerate(grid):
-        value = high - i * (high - low) / (height - 1)
+        value = unscale(high - i * (high - low) / (height - 1))
         label = f"{value:10.4g}" if i % 5 == 0 or i == height - 1 else " " * 10
         text.append(f"{label} │{''.join(cells).rstrip()}")
     text.append(f"{'':10} └{'─' * width}")
-    text.append(f"{'':11} {left:<{width // 2},.6g}{right:>{width - width // 2},.6g}")
+    text.append(f"{'':11} {_tick(left):<{width // 2}}{_tick(right):>{width - width // 2}}")
     has_both = len({curve.is_validation for curve in lines}) > 1
-    for number, curve in enumerate(shown):
+    for curve, marker in marked:
         split = (", validation" if curve.is_validation else ", training") if has_both else ""
-        marker = MARKERS[number % len(MARKERS)]
         text.append(f"  {marker} {curve.name}{split}: last {curve.y[-1]:.4f}, lowest {min(curve.y):.4f}")
     n_runs, n_shown = (len({curve.name for curve in group}) for group in (lines, shown))
     if n_shown < n_runs:
         text.append(f"  and {n_runs - n_shown} more; `headway runs` lists them")
     return "\n".join(text)
+
+
+def _drawing_order(curve: Curve) -> int:
+    """Levels first, which would hide the curves they cross; single points last, which a curve would hide."""
+    return 0 if curve.is_level else 1 if len(curve.x) > 1 else 2
+
+
+def _tick(value: float) -> str:
+    """A number of the x axis: steps and tokens in full, seconds rounded."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _charted(curves: Sequence[Curve]) -> list[Curve]:

@@ -161,7 +161,8 @@ def fit_tick_labels(panels: Sequence[Any]) -> None:
             axis_group[0].set_ticks(axis_group[0].get_ticklocs()[::step], labels=labels[::step])
     if is_rotated:
         for label in (label for axes in labelled_x for label in axes.get_xticklabels()):
-            label.set_rotation(0 if len(label.get_text()) == 1 else 90)  # a single letter is easier to read upright
+            is_single = len(label.get_text().strip("‘’")) == 1
+            label.set_rotation(0 if is_single else 90)  # a single character is easier to read upright
 
 
 def _label_step(axis: Any) -> int:

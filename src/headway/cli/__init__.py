@@ -67,7 +67,7 @@ VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
         ("train", "Train a model from a recipe, or resume a run.", train.train),
         ("lr-find", "Find a learning rate.", lr_find.lr_find),
         ("sweep", "Train a recipe with many settings, and rank the runs.", sweep.sweep),
-        ("compare", "Train several models on the same data and budget, and rank them.", compare.compare),
+        ("compare", "Train several models on the same data and budget, and score them.", compare.compare),
     ],
     "Use": [
         ("generate", "Generate text with a language model.", generate.generate),

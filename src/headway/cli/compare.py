@@ -1,6 +1,7 @@
 """headway compare"""
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from headway.cli.completion import complete_setting
-from headway.cli.options import Json, check_minimum, check_picture, print_json, program, with_option_groups
+from headway.cli.options import Json, check_minimum, check_picture, command, print_json, with_option_groups
 
 if TYPE_CHECKING:
     from headway.comparison import Comparison
@@ -101,7 +102,8 @@ def compare(
     All models use the same data and tokenizer; neural ones have about --params parameters and are trained for the same
     number of --tokens or --seconds. Language models are scored in bits per byte of held-out text. Sequence-to-sequence
     models translate held-out sources and are scored by exact match or BLEU, also by the length of the source. Each
-    model is a run in --out, next to compare.json, compare.md and compare.png.
+    model is a run in --out, next to compare.json, compare.md and compare.png. The table is in the order of the models,
+    by default that of their years, and marks the best.
 
     \b
     Examples:
@@ -170,7 +172,7 @@ def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, jso
     print(render_text(comparison))
     print_status(f"\nin {out_dir}: compare.json, compare.md{'' if picture is None else f'; plot: {picture}'}")
     verb = "generate" if comparison.kind == "text" else "eval"
-    print_status(f"try:   {program()} {verb} {comparison.results[-1].run}")
+    print_status(f"try:   {command(f'{verb} {shlex.quote(str(comparison.results[-1].run))}')}")
 
 
 def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | None:

@@ -68,9 +68,14 @@ def data(
     for flag, value, minimum in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
         check_minimum(flag, value, minimum)
     _check_prepare(prepare, tokenizer, limit, cache)
+    from headway.data.builtin import CORPORA
+    from headway.data.readers import READERS
     from headway.data.sources import open_source
     from headway.data.splits import SplitFractions
+    from headway.entry_points import load_declared
 
+    load_declared("dataset", source, CORPORA)
+    load_declared("reader", reading.format, READERS)
     fractions = SplitFractions(valid_fraction, test_fraction, split)
     opened = open_source(source, target_path=target, label=label, **reading.options_for(source, target, label))
     limit = None if limit is None else min(limit, MAX_RECORDS)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.options import Json, Settings, print_json, program
+from headway.cli.options import Json, Settings, command, print_json
 
 if TYPE_CHECKING:
     from headway.training.demo import DemoResult
@@ -61,15 +61,16 @@ def _print_result(result: "DemoResult") -> None:
     for name, bits in scores.items():
         print(f"    {name:36} {bits:6.3f}  {'█' * round(bits * 5)}")
     print("\nNext:\n")
-    commands = {
+    descriptions = {
         f'generate {result.run} "The statement"': "continue a prompt of your own",
         f"eval {result.run}": "score the model again",
         "train demo --set data.path=FILE": "train on your own text",
         "train demo --print-config": "print every setting",
     }
+    commands = {command(words): description for words, description in descriptions.items()}
     width = max(map(len, commands))
-    for command, description in commands.items():
-        print(f"    {program()} {command:{width}}  {description}")
+    for line, description in commands.items():
+        print(f"    {line:{width}}  {description}")
 
 
 def _quote(text: str) -> str:

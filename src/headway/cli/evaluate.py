@@ -28,6 +28,7 @@ from headway.runs import Run
 
 if TYPE_CHECKING:
     from headway.config import Recipe
+    from headway.data.records import Record
     from headway.evaluation.perplexity import LMScore
     from headway.evaluation.translation import TranslationScore
     from headway.evaluation.validation import EvalResult
@@ -91,7 +92,8 @@ def evaluate(
     text: Annotated[
         str | None,
         typer.Argument(
-            help="A text file, folder, glob or built-in corpus; - reads stdin. Default: the run's validation split."
+            help="Text, or data as the run was trained on: a file, folder, glob or built-in corpus; - reads stdin. "
+            "Default: the run's validation split."
         ),
     ] = None,
     *,
@@ -111,9 +113,9 @@ def evaluate(
     """Score a model on held-out text.
 
     Language models are scored in bits per byte, which compare across tokenizers and families, over consecutive windows
-    without overlap. Models that translate are scored by BLEU and chrF (sacreBLEU, cased, with signatures) on the
-    validation split of their run, or on TEXT with --references. Models with another objective (labels, tags, …) are
-    scored on the validation split of their run.
+    without overlap. Models that translate are scored by BLEU and chrF (sacreBLEU, cased, with signatures) on pairs, or
+    on TEXT with --references; models with another objective (labels, tags, …) on data of that kind. A file is read as
+    the data of the run was: with the same columns, separator and tag scheme.
 
     \b
     Examples:
@@ -121,6 +123,7 @@ def evaluate(
       headway eval runs/demo my.txt --json
       headway eval runs/demo --text "The cat sat on the mat."
       headway eval runs/reverse --limit 100
+      headway eval runs/reverse letters.tsv --limit 20
       headway eval --hypotheses mine.de --references right.de --against yours.de
     """
     for flag, number in (("--context", context), ("--batch-size", batch_size), ("--limit", translation.limit)):
@@ -183,12 +186,24 @@ class _GivenText:
     name: str
     content: str | None = None
 
+    @property
+    def hint(self) -> str:
+        """What the user gave it by."""
+        return "--text" if self.name == "--text" else "TEXT"
+
     def documents(self, model: "Model", recipe: "Recipe | None") -> list[str]:
         from headway.training.run_evaluation import load_evaluation_text, split_evaluation_text
 
         if self.content is None:
             return load_evaluation_text(model, self.name, recipe)
         return split_evaluation_text(model, self.content, recipe)
+
+    def records(self, recipe: "Recipe") -> "list[Record]":
+        """The records of a file, of the kind that the run trains on."""
+        from headway.training.run_evaluation import load_evaluation_records
+
+        assert self.content is None
+        return load_evaluation_records(recipe, self.name)
 
     def lines(self) -> list[str]:
         return read_lines(self.name) if self.content is None else self.content.splitlines()
@@ -223,16 +238,12 @@ def _evaluate_model(
     batch_size: int,
     json: bool,
 ) -> None:
-    import headway
     from headway.evaluation.perplexity import LMScore
     from headway.training.run_evaluation import evaluate_split, is_read_by_line
 
-    score: EvalResult
     if given is not None:
-        documents, source = given.documents(loaded, recipe), given.name
-        score = headway.evaluate(loaded, documents, context=context, batch_size=batch_size)
-        if score.lost_bytes:
-            note_unknown_text(loaded.tokenizer, documents[:MAX_TEXTS_NOTED], "text")
+        source = given.name
+        score = _score_given(loaded, recipe, given, context, batch_size)
     else:
         assert recipe is not None
         source = describe_split(recipe.data, split)
@@ -248,6 +259,34 @@ def _evaluate_model(
     else:
         print(f"data            {source}")
         print(f"score           {score.summary}")
+
+
+def _score_given(
+    loaded: "Model", recipe: "Recipe | None", given: _GivenText, context: int | None, batch_size: int
+) -> "EvalResult":
+    """The score of a model on a text or file of the user."""
+    from headway.evaluation.perplexity import LMScore
+    from headway.models.heads import Head
+    from headway.training.run_evaluation import evaluate_documents, evaluate_records
+
+    if isinstance(loaded, Head):
+        if recipe is None or given.content is not None:
+            raise typer.BadParameter(_how_to_score(loaded), param_hint=given.hint)
+        return evaluate_records(loaded, recipe, given.records(recipe), given.name)
+    documents = given.documents(loaded, recipe)
+    score = evaluate_documents(loaded, recipe, documents, context=context, batch_size=batch_size)
+    if isinstance(score, LMScore) and score.lost_bytes:
+        note_unknown_text(loaded.tokenizer, documents[:MAX_TEXTS_NOTED], "text")
+    return score
+
+
+def _how_to_score(model: "Model") -> str:
+    """What to give instead of a plain text, for a model that does not predict text."""
+    data, file = {"Classifier": ("labelled data", "FILE.csv"), "Tagger": ("tagged words", "FILE.conll")}.get(
+        model.display_name, ("questions with answers", "FILE.json")
+    )
+    predict = "; to predict, see docs/howto/classify.md" if model.display_name == "Classifier" else ""
+    return f"a {model.display_name} is scored on {data}: headway eval RUN [{file}]{predict}"
 
 
 def _print_lm_score(score: "LMScore", source: str, windows: str | None) -> None:
@@ -319,6 +358,7 @@ class _TranslationTask:
                 batch_size=batch_size,
                 limit=flags.limit,
                 lowercase=flags.lowercase,
+                metrics_by_name=self._own_metrics(),
                 on_message=print_status,
                 on_progress=display.update,
             )
@@ -327,13 +367,23 @@ class _TranslationTask:
             labels["weights"] = str(reranker.weights)
         _report_translations(labels, score, flags, json)
 
+    def _own_metrics(self) -> list[str]:
+        """The metric that selects the run's checkpoints, if it is not among those that are always printed."""
+        from headway.evaluation.metrics import METRICS
+
+        name = "loss" if self.recipe is None else self.recipe.eval.metric
+        return [name] if name in METRICS and name not in ("bleu", "exact_match") else []
+
     def _load(self, model: "Model") -> tuple[list[str], list[list[str]], dict[str, Any]]:
         """Sources, references, and labels of the report: where they come from, and their loss if they are a split."""
         from headway.training.record_datasets import load_pairs
         from headway.training.run_evaluation import evaluate_split
 
-        if self.given is not None:
+        if self.given is not None and (self.flags.references or self.given.content is not None or self.recipe is None):
             return self.given.lines(), self.flags.read_references(), {"text": self.given.name}
+        if self.given is not None:
+            assert self.recipe is not None
+            return self._load_file(model, self.given, self.recipe)
         if self.flags.references:
             raise typer.BadParameter(
                 "needs the text that was translated: MODEL TEXT --references FILE", param_hint="--references"
@@ -344,6 +394,23 @@ class _TranslationTask:
         labels = {"text": describe_split(self.recipe.data, self.split), **loss}
         if self.flags.limit is not None:
             labels["nats_of"] = "the whole split, not only the first --limit texts"
+        return [pair.source for pair in pairs], [[pair.target for pair in pairs]], labels
+
+    def _load_file(
+        self, model: "Model", file: _GivenText, recipe: "Recipe"
+    ) -> tuple[list[str], list[list[str]], dict[str, Any]]:
+        """The pairs of a file that is read as the run's data was, with their loss."""
+        from headway.data.records import Pair
+        from headway.training.run_evaluation import evaluate_records, open_as_trained
+
+        if open_as_trained(file.name, recipe).kind == "text":
+            raise typer.BadParameter(
+                "add the references: --references FILE, or name a file of pairs, such as .tsv",
+                param_hint="--references",
+            )
+        records = file.records(recipe)[: self.flags.limit]
+        pairs = [record for record in records if isinstance(record, Pair)]
+        labels = {"text": file.name, **evaluate_records(model, recipe, records, file.name).to_dict()}
         return [pair.source for pair in pairs], [[pair.target for pair in pairs]], labels
 
 
@@ -365,6 +432,8 @@ def _report_translations(
     duration = "" if score.seconds is None else f" in {score.seconds:.1f} s"
     print(f"{'sentences':<16}{len(score.hypotheses):,}{duration}")
     print(f"{'exact match':<16}{score.exact_match:.2%}")
+    for name, value in score.named_metrics.items():
+        print(f"{name:<15} {value:.4g}")
     if score.is_too_short_for_bleu:
         print(f"{'note':<16}BLEU counts up to four words in a row, and no reference has four: use exact match")
     for metric in score.metrics:

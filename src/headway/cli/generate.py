@@ -67,7 +67,11 @@ def generate(
         _check_search(sampling_flags, n)
     records = _read_prompts(prompt, files.source)
     texts = [record["prompt"] for record in records]
-    finished = finished_lines(files.out, texts) if files.out is not None and files.resume else []
+    if greedy:
+        samplers = {**samplers, "temperature": 0.0}
+    flags = {"model": model, "dtype": loading.dtype, **stopping.__dict__, **samplers, **search_options}
+    settings = _settings_to_store({**flags, "logprobs": output.logprobs, "explain": output.explain})
+    finished = finished_lines(files.out, records, settings) if files.out is not None and files.resume else []
 
     import headway
     from headway.generation.generate import encode_prompts
@@ -79,8 +83,8 @@ def generate(
     _note_overflow(loaded, prompt_ids, stopping.max_new_tokens)
     generation: Sampling | Search
     if search_options:
-        settings = sampler_settings(samplers, loaded.tokenizer)
-        generation = Search(loaded, model, texts, prompt_ids, search_options, stopping, settings, batch_size)
+        constraints = sampler_settings(samplers, loaded.tokenizer)
+        generation = Search(loaded, model, texts, prompt_ids, search_options, stopping, constraints, batch_size)
     else:
         generation = Sampling(
             model=loaded,
@@ -89,13 +93,13 @@ def generate(
             prompt_ids=[ids for ids in prompt_ids for _ in range(n)],
             n_per_prompt=n,
             seed=_base_seed(seed, n, finished),
-            samplers={**samplers, "temperature": 0.0} if greedy else samplers,
+            samplers=samplers,
             stopping=stopping,
             output=output,
             batch_size=batch_size,
         )
     if files.out is not None:
-        write_texts(generation, records, files.out, len(finished), json=output.json)
+        write_texts(generation, records, settings, files.out, len(finished), json=output.json)
     else:
         generation.run(json=output.json)
     if seed is None and not output.json and isinstance(generation, Sampling) and not generation.is_greedy:
@@ -136,6 +140,15 @@ def _read_prompts(prompt: str, file: str | None) -> list[dict[str, Any]]:
     if prompt == "-":
         prompt = decode_text(sys.stdin.buffer.read(), "stdin").removesuffix("\n")  # the newline that `echo` adds
     return [{"prompt": prompt}]
+
+
+def _settings_to_store(flags: dict[str, Any]) -> dict[str, Any]:
+    """What the texts depend on, beside the seeds: the model, and the flags that differ from their defaults."""
+    return {
+        name: value
+        for name, value in flags.items()
+        if value is not None and value is not False and value not in ([], "auto")
+    }
 
 
 def _base_seed(seed: int | None, n: int, finished: list[dict[str, Any]]) -> int:

@@ -104,6 +104,9 @@ class PromptFileFlags:
             raise typer.BadParameter(
                 f"{self.out} does not end in .jsonl: it will hold one JSON object per prompt", param_hint="--out"
             )
+        files = [file for file in (self.out, Path(self.source or "-")) if file.exists()]
+        if len(files) == 2 and files[0].samefile(files[1]):
+            raise typer.BadParameter(f"{self.out} holds the prompts: name another file", param_hint="--out")
         if stream:
             raise typer.BadParameter(
                 "prints to the terminal, --out writes a file: leave one out", param_hint="--stream"

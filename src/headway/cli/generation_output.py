@@ -1,7 +1,8 @@
 """Printing generated texts: as plain text, as JSON, or token by token with the effect of each sampler."""
 
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.options import print_json
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from headway.generation.beam_search import Hypothesis
     from headway.generation.generate import Token
     from headway.tokenizers import Tokenizer
+
+PLAIN_WIDTH = 120  # columns of what is not a terminal
 
 
 def print_texts(tokens: "Iterator[Token]", prompts: list[str], stream: bool) -> None:
@@ -106,10 +109,23 @@ def print_texts_json(
 
 
 def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", prompts: list[str], pipe: Any) -> None:
-    """Print each token with its log-probability and what every sampler removed."""
+    """Print each token with its log-probability and what every sampler removed, as much as the terminal is wide."""
+    columns = shutil.get_terminal_size((PLAIN_WIDTH, 1)).columns
 
-    def spelled(pairs: Sequence[tuple[int, float]]) -> str:
-        return "  ".join(f"{tokenizer.decode([id])!r} {p:.3f}" for id, p in pairs)
+    def spelled(
+        pairs: Sequence[tuple[int, float]],
+        indent: int,
+        format: Callable[[float], str] = format_probability,
+        n_total: int = 0,
+    ) -> str:
+        """The tokens that fit after `indent` columns, at least one, and how many more of `n_total` there are."""
+        words = [f"{tokenizer.decode([id])!r} {format(p)}" for id, p in pairs]
+        while True:
+            more = [f"and {n_total - len(words)} more"] if n_total > len(words) else []
+            line = "  ".join([*words, *more])
+            if indent + len(line) <= columns or len(words) <= 1:
+                return line
+            words.pop()
 
     hidden = {"stage", "breakers", "protected", "eos_ids"}
     for stage in pipe.stages:
@@ -124,15 +140,20 @@ def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", prompts: 
         label = f"text {token.row + 1}, " if len(prompts) > 1 else ""
         title = f"{label}token {counts[token.row]}: {tokenizer.decode([token.id])!r}"
         if token.logprob is not None:
-            title += f"   ln p {token.logprob:.4f}   most likely: {spelled(token.top or [])}"
+            title += f"   ln p {token.logprob:.4f}   most likely: "
+            title += spelled(token.top or [], len(title), "{:.3f}".format)
         if token.sampler_trace:
-            print(f"{title}   p {token.sampler_trace[0].p:.4f} → {token.sampler_trace[-1].p:.4f}")
-            print(f"    {'stage':20} {'alive':>7} {'removed':>8} {'p':>8}")
+            first, last = (format_probability(step.p) for step in (token.sampler_trace[0], token.sampler_trace[-1]))
+            print(f"{title}   p {first} → {last}")
+            width = max(len(step.sampler) for step in token.sampler_trace)
+            print(f"    {'stage':{width}} {'alive':>7} {'removed':>8} {'p':>6}")
             for step in token.sampler_trace:
                 removed = "" if step.sampler == "model" else f"{step.n_removed}"
-                print(f"    {step.sampler:20} {step.n_alive:>7} {removed:>8} {step.p:>8.4f}   {spelled(step.best)}")
+                start = f"    {step.sampler:{width}} {step.n_alive:>7} {removed:>8} {format_probability(step.p):>6}   "
+                print(start + spelled(step.best, len(start)))
                 if step.removed:
-                    print(f"    {'':20} {'':>7} {'':>8} {'':>8}   removed: {spelled(step.removed)}{_n_more(step)}")
+                    start = f"{'':{len(start)}}removed: "
+                    print(start + spelled(step.removed, len(start), n_total=step.n_removed))
             print(flush=True)
         else:
             print(title, flush=True)
@@ -140,8 +161,9 @@ def print_explained(tokens: "Iterator[Token]", tokenizer: "Tokenizer", prompts: 
         print(f"── text ──\n{text}")
 
 
-def _n_more(step: Any) -> str:
-    return f"  and {step.n_removed - len(step.removed)} more" if step.n_removed > len(step.removed) else ""
+def format_probability(p: float) -> str:
+    """A probability in at most six characters, also a small one: 0.250, 2e-04."""
+    return f"{p:.3f}" if p >= 0.0005 or p == 0 else f"{p:.0e}"
 
 
 def print_hypotheses(

@@ -22,7 +22,7 @@ from headway.cli.generation_output import (
 )
 from headway.cli.options import print_json, print_notes
 from headway.cli.progress import CountDisplay
-from headway.cli.prompt_files import JsonLinesFile
+from headway.cli.prompt_files import JsonLinesFile, output_line
 from headway.cli.sampler_options import SamplerFlags, parse_order, sampler_settings
 
 if TYPE_CHECKING:
@@ -167,7 +167,13 @@ class Search:
 
 
 def write_texts(
-    generation: Sampling | Search, records: list[dict[str, Any]], out: Path, n_finished: int, *, json: bool
+    generation: Sampling | Search,
+    records: list[dict[str, Any]],
+    settings: dict[str, Any],
+    out: Path,
+    n_finished: int,
+    *,
+    json: bool,
 ) -> None:
     """Write one JSON object per prompt, after those that an earlier call finished."""
     start, chunk = time.monotonic(), generation.prompts_per_write
@@ -178,7 +184,7 @@ def write_texts(
                 texts = generation.texts(first, min(first + chunk, len(records)))
                 for i, row in enumerate(texts, first):
                     if i >= n_finished:
-                        file.write({**records[i], "texts": row})
+                        file.write(output_line(records[i], settings, row))
                 display.update(first + len(texts))
     except KeyboardInterrupt:
         print(

@@ -1,7 +1,8 @@
 """How commands are declared and how their help is laid out.
 
 `CommandApp` is a Typer app whose commands share three things: help that fits 80 columns with nothing cut off, answers
-to unknown options (unknown_options.py), and `--plugin`, which imports your own module before the command runs.
+to unknown options and words (unknown_options.py, unexpected_words.py), and `--plugin`, which imports your own module
+before the command runs.
 
 Help has sections. An option names its own, `typer.Option(rich_help_panel="Search")`, as does a command,
 `app.command("train", rich_help_panel="Train")`. What names none comes first; examples come last.
@@ -20,7 +21,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headway.cli.unknown_options import explain_unknown_option
+from headway.cli.unexpected_words import explain_extra_arguments, explain_unknown_command, explain_value
+from headway.cli.unknown_options import explain_unknown_option, value_of
+from headway.entry_points import PLUGINS_VARIABLE
 
 # Recent versions of Typer carry their own copy of click: the class is found beside a public one, in either.
 NoSuchOption: Any = sys.modules[typer.BadParameter.__module__].NoSuchOption
@@ -29,7 +32,6 @@ SECTIONS = ("Train", "Use", "Look inside", "Check", "Data")  # of `headway --hel
 GENERAL = "General"  # the last section of a command: the options that every command has
 COLUMN_WIDTH = 24  # of the names of options; longer ones stand on a line of their own
 VALUE_NAMES = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH", "file": "FILE", "directory": "FOLDER"}
-PLUGINS_VARIABLE = "HEADWAY_PLUGINS"
 
 Plugins = Annotated[
     list[str] | None,
@@ -67,10 +69,20 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given = list(args)  # parsing empties the list
+        ctx.allow_extra_args = True  # they are answered below
         try:
-            return super().parse_args(ctx, args)
+            extra: list[str] = super().parse_args(ctx, args)
         except NoSuchOption as error:
             return ctx.fail(explain_unknown_option(error.option_name, given, ctx))  # raises
+        except typer.BadParameter as error:
+            names = getattr(error.param, "opts", [])
+            values = (value_of(name, given) for name in names if name.startswith("-"))
+            if value := next((value for value in values if value is not None), None):
+                error.message = explain_value(error.message, value)
+            raise
+        if extra and not ctx.resilient_parsing:
+            ctx.fail(explain_extra_arguments(extra, given, ctx))
+        return extra
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         names = [_argument_name(parameter) for parameter in _arguments(self.get_params(ctx))]
@@ -103,6 +115,11 @@ class VerbGroup(TyperGroup):
             return super().parse_args(ctx, args)
         except NoSuchOption as error:
             return ctx.fail(explain_unknown_option(error.option_name, given, ctx))  # raises
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and (answer := explain_unknown_command(args[0], ctx)):
+            ctx.fail(answer)
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}

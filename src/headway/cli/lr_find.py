@@ -1,12 +1,22 @@
 """headway lr-find"""
 
 import math
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headway.cli.options import Device, Json, RecipeName, Settings, check_picture, print_json, program
+from headway.cli.options import (
+    Device,
+    Json,
+    RecipeName,
+    Settings,
+    check_picture,
+    command,
+    print_json,
+    repeat_settings,
+)
 
 PROGRESS_LINES = 20  # on stderr, over the whole sweep
 
@@ -75,4 +85,5 @@ def lr_find(
     if out is not None:
         print(f"\nplot: {out}")
     setting = f"train.lr={sweep.suggestion:.2g}"
-    print(f"\nsuggested: {setting}   {program()} train {recipe} --set {setting}")
+    given = repeat_settings(settings, without="train.lr") + (f" --device {device}" if device != "auto" else "")
+    print(f"\nsuggested: {setting}\n{command(f'train {shlex.quote(recipe)}{given} --set {setting}')}")

@@ -5,6 +5,7 @@ import functools
 import inspect
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -187,9 +188,11 @@ def check_output_file(file: Path | None, flag: str) -> None:
 
 def check_new_file(file: Path | None, flag: str, *, overwrite: bool, ways_out: str = "add --overwrite") -> None:
     """Refuse an output file that cannot be written, or that exists and was not meant to be replaced."""
+    from headway.errors import DataError
+
     check_output_file(file, flag)
     if file is not None and file.exists() and not overwrite:
-        raise typer.BadParameter(f"{file} already exists: name another file, or {ways_out}", param_hint=flag)
+        raise DataError(f"{file} already exists: name another file, or {ways_out}")
 
 
 def check_picture(file: Path | None, flag: str = "--out") -> None:
@@ -252,8 +255,11 @@ def note_unknown_text(tokenizer: "Tokenizer", texts: Sequence[str], noun: str) -
     more = f" and {len(pieces) - MAX_UNKNOWN_SHOWN:,} more" if len(pieces) > MAX_UNKNOWN_SHOWN else ""
     others = f", and {len(unknown_by_number) - 1:,} more of {len(texts):,}" if len(unknown_by_number) > 1 else ""
     where = f" (in {noun} {number}{others})" if len(texts) > 1 else ""
-    fate = "is dropped" if tokenizer.unk_id is None else "becomes <unk>"
-    print(f"note: the vocabulary lacks {shown}{more}{where}; it {fate}", file=sys.stderr)
+    if len(pieces) == 1:
+        fate = "it is dropped" if tokenizer.unk_id is None else "it becomes <unk>"
+    else:
+        fate = "they are dropped" if tokenizer.unk_id is None else "they become <unk>"
+    print(f"note: the vocabulary lacks {shown}{more}{where}; {fate}", file=sys.stderr)
 
 
 def describe_split(data: "DataConfig", split: str) -> str:
@@ -262,9 +268,32 @@ def describe_split(data: "DataConfig", split: str) -> str:
     return path or f"{data.path}, {'validation' if split == 'valid' else 'test'} split"
 
 
+def repeat_settings(settings: Sequence[str] | None, *, without: str = "") -> str:
+    """The --set options that the user gave, for a suggested command; `without` names a setting that it sets anew.
+
+    >>> repeat_settings(["train.lr=1", "data.path=my tales.txt"], without="train.lr")
+    " --set 'data.path=my tales.txt'"
+    """
+    kept = [setting for setting in settings or [] if setting.partition("=")[0].strip() != without]
+    return "".join(f" --set {shlex.quote(setting)}" for setting in kept)
+
+
+def command(words: str) -> str:
+    """A command to suggest to the user, with the plug-ins of the one that is running.
+
+    >>> command("eval runs/demo")
+    'headway eval runs/demo'
+    """
+    from headway.entry_points import plugin_options
+
+    return f"{program()} {words}{plugin_options()}"
+
+
 def program() -> str:
-    """What the user types to run this command: `headway`, or its path if that is not on the PATH."""
+    """What the user types to run Headway: `headway`, or the path of that script if it is near and not on the PATH."""
     script = sys.argv[0]
     if shutil.which("headway") or not os.path.basename(script).startswith("headway"):
         return "headway"
-    return os.path.relpath(script)
+    path = os.path.relpath(script)
+    is_far = path.startswith(os.path.join("..", "..")) or len(path) > len(os.path.abspath(script))
+    return "headway" if is_far else path

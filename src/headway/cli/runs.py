@@ -1,5 +1,6 @@
 """headway runs"""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.completion import RUNS
-from headway.cli.options import Json, print_json, program
+from headway.cli.options import Json, command, print_json
 
 
 def runs(
@@ -51,11 +52,11 @@ def runs(
         table.sort(sort, reverse=reverse)
     names = [name.strip() for name in columns.split(",")] if columns else COLUMNS
     if json:
-        print_json({"folder": str(folder), "runs": [{"path": str(run.path), **row}
+        print_json({"folder": str(folder), "runs": [{"path": os.fsencode(run.path).decode(errors="replace"), **row}
                     for run, row in zip(table.runs, table.rows(names), strict=True)]})  # fmt: skip
         return
     if not n_runs:
-        print(f"no runs in {folder}; start one: {program()} train demo", file=sys.stderr)
+        print(f"no runs in {folder}; start one: {command('train demo')}", file=sys.stderr)
         return
     if not table.runs:
         print(f"none of {n_runs} runs in {folder} meets the conditions", file=sys.stderr)

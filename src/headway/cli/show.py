@@ -5,13 +5,17 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headway.cli.help import CommandApp
-from headway.cli.options import Json, check_picture, print_json, print_notes
+from headway.cli.options import Json, check_picture, note_unknown_text, print_json, print_notes
 from headway.cli.sampler_options import parse_setting
+
+if TYPE_CHECKING:
+    from headway.analysis.attention import TextAttention
+    from headway.models.base import Model
 
 app = CommandApp(help="Show what happens inside models and runs, as text and as a plot.")
 
@@ -33,13 +37,13 @@ def curves(
         Literal["step", "seconds", "tokens"], typer.Option("-x", "--x", help="The x axis: step, seconds or tokens.")
     ] = "step",
     out: Out = None,
-    log: Annotated[bool, typer.Option("--log", help="Make the y axis of the plot logarithmic.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Make the y axis logarithmic.")] = False,
     json: Json = False,
 ) -> None:
     """Show the training curves of one or several runs.
 
     Training and validation loss are shown together: in a plot the one solid and the other dashed, in the colour of
-    their run. The training loss is smoothed; a plot also has it as logged, thin. --json has the logged values.
+    their run. Long training curves are smoothed; a plot also has them as logged, thin. --json has the logged values.
 
     \b
     Examples:
@@ -49,6 +53,7 @@ def curves(
     """
     from headway.analysis.curves import (
         X_LABELS,
+        check_log_scale,
         loss_unit,
         named_runs,
         plot,
@@ -61,6 +66,8 @@ def curves(
     check_picture(out)
     found = named_runs(runs)
     run_curves = read_curves(found, metric, x)
+    if log:
+        check_log_scale(run_curves)
     unit = loss_unit(found)
     if metric == "loss" and tokenizers_differ(found):
         hint = "their losses per token do not compare; -y bits_per_byte does"
@@ -75,7 +82,7 @@ def curves(
         print_json({"curves": points, "picture": _path(out)})
         return
     print(f"{y_label(metric, unit)} by {X_LABELS[x]}\n")
-    print(render_text(run_curves))
+    print(render_text(run_curves, log=log))
     _print_plot(out)
 
 
@@ -184,9 +191,13 @@ def attention(
     if target is not None and side == "encoder":
         raise typer.BadParameter("an encoder sees the source alone: leave TARGET out", param_hint="TARGET")
     layers, heads = (None if index is None else [index] for index in (layer, head))
-    result = text_attention(headway.load(model), text, target, side=side, layers=layers, heads=heads)
+    loaded = headway.load(model)
+    result = text_attention(loaded, text, target, side=side, layers=layers, heads=heads)
+    note_unknown_text(loaded.tokenizer, [text.strip(), *([] if target is None else [target])], "text")
+    _note_overflow(loaded, result)
     if out is not None:
         plot(result, out, model=_name(model))
+        _note_small_panels(result)
     if json:
         maps = [{"layer": m.layer, "heads": m.heads, "weights": m.weights.tolist()} for m in result.maps]
         print_json({"side": result.side, "rows": result.rows, "columns": result.columns, "maps": maps,
@@ -229,6 +240,24 @@ def sensitivity(
     print("gradient norm of a prediction by distance to the input token; 1 is the previous token's\n")
     print(render_text(reaches, width=shutil.get_terminal_size().columns))
     _print_plot(out)
+
+
+def _note_overflow(model: "Model", attention: "TextAttention") -> None:
+    from headway.errors import count
+
+    context, n_tokens = model.config.context, max(len(attention.rows), len(attention.columns))
+    if context is not None and n_tokens > context:
+        past = f"goes {count(n_tokens - context, 'token')} past the training context of {context}"
+        print(f"note: the text {past}: its attention may differ from what was learned", file=sys.stderr)
+
+
+def _note_small_panels(attention: "TextAttention") -> None:
+    from headway.analysis.attention_plots import has_small_panels
+
+    if has_small_panels(attention):
+        n_panels = len(attention.maps) * len(attention.maps[0].heads)
+        hint = "--layer and --head show one of them larger"
+        print(f"note: {n_panels} panels of {len(attention.columns)} tokens are small: {hint}", file=sys.stderr)
 
 
 def _name(model: str) -> str:

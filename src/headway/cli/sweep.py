@@ -15,8 +15,8 @@ from headway.cli.options import (
     Settings,
     check_minimum,
     check_picture,
+    command,
     print_json,
-    program,
 )
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def sweep(
     """Train a recipe with many settings and compare the runs.
 
     Every combination of the grid's values is an ordinary run in --out, named by its settings. The table at the end is
-    sorted by validation score; a run that fails is listed with its reason and does not stop the others. After Ctrl-C,
-    or a crash, --resume continues exactly: it skips finished runs and takes unfinished ones up from their last
-    checkpoint. Random search and successive halving need Optuna, the extra `search`.
+    sorted by validation score; a run that fails is listed with its reason and does not stop the others. The exit code
+    is 1 only if every run failed. After Ctrl-C, or a crash, --resume continues exactly: it skips finished runs and
+    takes unfinished ones up from their last checkpoint. Random search and successive halving need Optuna, the extra
+    `search`.
 
     \b
     Examples:
@@ -108,7 +109,8 @@ def sweep(
         raise typer.Exit(130) from None
     _report(result, plot, json)
     if result.interrupted:
-        print_status(f"interrupted; continue with: {program()} sweep {shlex.quote(str(result.path))} --resume")
+        resume_command = command(f"sweep {shlex.quote(str(result.path))} --resume")
+        print_status(f"interrupted; continue with: {resume_command}")
         raise typer.Exit(130)
     if all(point.status == "failed" for point in result.points):
         raise typer.Exit(1)
@@ -126,7 +128,7 @@ def _report(result: "SweepResult", plot_file: Path | None, json: bool) -> None:
     print(render_text(result, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     print_status(f"\nin {result.path}: the runs" + ("" if picture is None else f"; plot: {picture}"))
     if result.points[0].metric:
-        print_status(f"try:   {program()} show curves {shlex.quote(str(result.path))}")
+        print_status(f"try:   {command(f'show curves {shlex.quote(str(result.path))}')}")
 
 
 def _plot(result: "SweepResult", file: Path, *, is_required: bool) -> Path | None:

@@ -1,6 +1,7 @@
 """headway tokenizer train | encode | decode | show"""
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -16,9 +17,9 @@ from headway.cli.options import (
     Json,
     ReadFlags,
     check_minimum,
+    command,
     note_unknown_text,
     print_json,
-    program,
     with_option_groups,
 )
 
@@ -129,7 +130,8 @@ def train(
     if training.vocab_size is not None and trained.vocab_size < training.vocab_size:
         print_status(f"the text is too short for more than {trained.vocab_size:,} tokens")
     print(f"saved: {folder} ({kind}, {trained.vocab_size:,} tokens)")
-    print_status(f'try:   {program()} tokenizer show {folder} "Some text to tokenize"')
+    example = f'tokenizer show {shlex.quote(str(folder))} "Some text to tokenize"'
+    print_status(f"try:   {command(example)}")
 
 
 # ── encode and decode ─────────────────────────────────────────────────────────────────────────────────────────────

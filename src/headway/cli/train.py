@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.completion import complete_recipe
-from headway.cli.options import Device, Json, Settings, print_json, program
+from headway.cli.options import Device, Json, Settings, command, print_json
 from headway.runs import Run
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def train(
     overrides += [f"train.device={device}"] if device != "auto" else []
     overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
     config = load_recipe(recipe, overrides)
+    _note_replaced_model(recipe, config, overrides)
     if print_config:
         _print_config(config, json)
         return
@@ -134,6 +135,22 @@ def _check_resume(recipe: str, settings: list[str], out: Path | None) -> None:
                 f"{setting}: a resumed run keeps its model and tokenizer; leave it out, or start a new run",
                 param_hint="--set",
             )
+
+
+def _note_replaced_model(recipe: str, config: "Recipe", overrides: list[str]) -> None:
+    """Say that another family brings its own sizes: the recipe's model is gone as a whole."""
+    from headway.config import load_recipe
+    from headway.display import print_status
+
+    if not any(setting.partition("=")[0].strip() == "model.family" for setting in overrides):
+        return
+    before, family = load_recipe(recipe), config.model.family
+    if before.model.family != family:
+        replaced = before.preset or before.model.family
+        print_status(
+            f"note        model.family={family} replaces the recipe's model, {replaced}: what you do not set are the "
+            f"defaults of {family}"
+        )
 
 
 def _check_torchrun(parallel: str) -> None:
@@ -197,10 +214,10 @@ def _print_result(result: "Result", json: bool) -> None:
                 print(f"best:  step {result.best_step}, the checkpoint that `generate` and `eval` load")
         model_type = read_json(result.checkpoint / "config.json")["model_type"]
         print(f"saved: {result.checkpoint}" + (" (only Headway opens it)" if model_type.startswith("headway-") else ""))
-        print_status(f"try:   {program()} {_next_command(result)}")
+        print_status(f"try:   {command(_next_command(result))}")
     if result.interrupted:
         print_status(f"interrupted after step {result.steps}; the model is saved.")
-        print_status(f"To resume: {program()} train {result.path} --resume")
+        print_status(f"To resume: {command(f'train {shlex.quote(str(result.path))} --resume')}")
 
 
 def _next_command(result: "Result") -> str:
@@ -208,8 +225,8 @@ def _next_command(result: "Result") -> str:
     from headway.models.base import LanguageModel, Seq2SeqLM
 
     if isinstance(result.model, Seq2SeqLM):
-        return f"translate {result.path} {shlex.quote(_example_source(result.path))}"
-    return f"{'generate' if isinstance(result.model, LanguageModel) else 'eval'} {result.path}"
+        return f"translate {shlex.quote(str(result.path))} {shlex.quote(_example_source(result.path))}"
+    return f"{'generate' if isinstance(result.model, LanguageModel) else 'eval'} {shlex.quote(str(result.path))}"
 
 
 def _example_source(run: Path) -> str:

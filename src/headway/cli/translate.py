@@ -134,7 +134,10 @@ def translate(
         _add_alignments(loaded, results, length.truncate)
     if files.out is not None:
         _write_results(results, files.out, n_best, json or files.is_json)
-        print(f"{len(sources):,} line{'s' * (len(sources) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
+        if json:
+            print_json({"model": model, "out": str(files.out), "n_texts": len(sources), "seconds": seconds})
+        else:
+            print(f"{len(sources):,} line{'s' * (len(sources) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
     elif json:
         print_json({"model": model, "translations": results, "seconds": seconds})
     else:
@@ -247,6 +250,7 @@ def _on_one_line(text: str) -> str:
 def _print_alignment(words: list[dict[str, Any]]) -> None:
     if words:
         print()
+        words = [{**word, **{key: word[key].strip() or "␣" for key in ("word", "source")}} for word in words]
         width = max(len(word["word"]) for word in words)
         source_width = max(len(word["source"]) for word in words)
         positions = {(word["source"], word["source_index"]) for word in words}

@@ -4,9 +4,12 @@ $ headway train demo --steps 20
 Error: no option --steps; a setting of the recipe is set with --set train.steps=20
 $ headway generate runs/demo --temp 0.5
 Error: no option --temp; did you mean --temperature?
+$ headway generate runs/demo --prompt Once
+Error: no option --prompt; the prompt is an argument: headway generate runs/demo "Once"
 """
 
 import re
+import shlex
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
@@ -37,6 +40,7 @@ SYNONYMS = {
     "--input": "--in",
     "--iterations": "--steps",
     "--learning-rate": "--lr",
+    "--length": "--max-new-tokens",
     "--max-length": "--max-new-tokens",
     "--max-tokens": "--max-new-tokens",
     "--num-return-sequences": "-n",
@@ -54,20 +58,28 @@ def explain_unknown_option(option: str, arguments: list[str], ctx: Any) -> str:
     option = _as_typed(option, arguments)
     if f"-{option}" in options:  # one dash too few
         return f"{answer}; did you mean -{option}?"
+    dashed = option.replace("_", "-")
+    meant = SYNONYMS.get(dashed, dashed)
+    if meant in options or meant in _short_options(ctx):
+        return f"{answer}; did you mean {meant}?"
+    if example := _as_argument(option, arguments, ctx):
+        return f"{answer}; the {_setting_name(option)} is an argument: {example}"
     option = SYNONYMS.get(option, option)
-    if option in options or option in _short_options(ctx):
-        return f"{answer}; did you mean {option}?"
     if "--set" in options:
         name, value = _setting_name(option), _value(option, arguments)
         if "--sampler-order" in options:
             if name in sampler_settings():
                 return f"{answer}; a setting of a sampler is set with --set {name}={value}"
+        elif name in ("epochs", "num_epochs", "max_epochs"):
+            return f"{answer}; training is counted in steps, not epochs: --set train.steps=N"
         elif settings := matching_settings(name):
             choices = " or ".join(f"--set {setting}={value}" for setting in settings)
             return f"{answer}; a setting of the recipe is set with {choices}"
     near = [name for name in options if name.startswith(option)] or get_close_matches(option, options, n=3, cutoff=0.7)
     if near:
         return f"{answer}; did you mean {_listed(near[:4], 'or')}?"
+    if ctx.parent is None and option in _names_of_every_command(ctx):
+        return f"{answer} of headway itself; it stands after the command: headway COMMAND {option} …"
     if commands := [command for command, names in _options_by_command(ctx).items() if option in names]:
         return f"{answer}; it is an option of {_listed(commands[:4], 'and')}"
     if settings := matching_settings(_setting_name(option)):
@@ -97,8 +109,10 @@ def recipe_settings() -> list[str]:
 
 
 def matching_settings(name: str) -> list[str]:
-    """The settings of a recipe with this name, with its table or without: steps → train.steps."""
+    """The settings of a recipe with this name, with its table or without: steps → train.steps. Other tools' names for
+    a setting, such as learning_rate, are understood too."""
     from headway.config.renamed import RENAMED
+    from headway.config.renamed import SYNONYMS as OTHER_NAMES
 
     settings = recipe_settings()
     if name in settings:
@@ -109,7 +123,7 @@ def matching_settings(name: str) -> list[str]:
     for old, new in RENAMED.items():
         if name in (old, old.partition(".")[2]):
             return [f"{old.partition('.')[0]}.{new}"]
-    return []
+    return [OTHER_NAMES[name]] if name in OTHER_NAMES else []
 
 
 def sampler_settings() -> set[str]:
@@ -133,7 +147,12 @@ def _as_typed(option: str, arguments: list[str]) -> str:
 
 
 def _value(option: str, arguments: list[str]) -> str:
-    """The value that follows an option, or that it has after "="; VALUE if there is none."""
+    """The value of an option; VALUE if there is none."""
+    return value_of(option, arguments) or "VALUE"
+
+
+def value_of(option: str, arguments: list[str]) -> str | None:
+    """The value that follows an option, or that it has after "="."""
     for i, word in enumerate(arguments):
         name, sign, value = word.partition("=")
         if name != option and SYNONYMS.get(name) != option:
@@ -143,7 +162,24 @@ def _value(option: str, arguments: list[str]) -> str:
         following = arguments[i + 1 : i + 2]
         if following and re.match(r"[^-]|-[\d.]", following[0]):
             return following[0]
-    return "VALUE"
+    return None
+
+
+def _as_argument(option: str, arguments: list[str], ctx: Any) -> str:
+    """The command that gives `option` as an argument, if the command of `ctx` has one of that name."""
+    names = [parameter.name for parameter in _arguments(ctx)]
+    if (name := _setting_name(option)) not in names:
+        return ""
+    value = _value(option, arguments)
+    words = {name: name.upper() if value == "VALUE" else value if name == names[0] else in_quotes(value)}
+    if name != names[0] and arguments and not arguments[0].startswith("-"):
+        words[names[0]] = arguments[0]
+    return " ".join([ctx.command_path, *(words.get(n, n.upper()) for n in names[: names.index(name) + 1])])
+
+
+def in_quotes(text: str) -> str:
+    """The text in quotes for a shell, in double ones if they do."""
+    return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
 
 
 # ── commands and their options ────────────────────────────────────────────────────────────────────────────────────
@@ -161,6 +197,16 @@ def _names(command: Any, ctx: Any) -> Iterator[str]:
     for parameter in command.get_params(ctx):
         if parameter.param_type_name == "option":
             yield from (*parameter.opts, *parameter.secondary_opts)
+
+
+def _arguments(ctx: Any) -> list[Any]:
+    return [parameter for parameter in ctx.command.get_params(ctx) if parameter.param_type_name == "argument"]
+
+
+def _names_of_every_command(ctx: Any) -> set[str]:
+    """The options that all commands have: --plugin."""
+    options = [names for command, names in _options_by_command(ctx).items() if names - {"-h", "--help"}]
+    return set.intersection(*options) if options else set()
 
 
 def _options_by_command(ctx: Any) -> dict[str, set[str]]:

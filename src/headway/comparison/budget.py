@@ -14,10 +14,12 @@ from headway.comparison.lineup import ModelTemplate, scale_to_params
 from headway.comparison.selection import model_fields
 from headway.config import DataConfig, ModelConfig, Recipe, TokenizerConfig, recipe_from_table
 from headway.config.recipe import apply_setting
+from headway.data.builtin import CORPORA
 from headway.data.readers import format_of
 from headway.data.splits import read_split, sources_of, with_absolute_paths
 from headway.data.synthetic_tasks import is_task
 from headway.devices import parse_device
+from headway.entry_points import load_declared
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
 from headway.tokenizers.loading import tokenizer_file
@@ -70,6 +72,7 @@ class Budget:
 
 def shared_recipe(data: str, settings: Sequence[str]) -> Recipe:
     """The data, tokenizer and training settings that all models share, as a recipe; its model is not used."""
+    load_declared("dataset", data, CORPORA)
     table: dict[str, Any] = {"data": {"path": data}}
     for setting in settings:
         if not setting.startswith("model."):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.config import Recipe, TokenizerConfig
-from headway.errors import ConfigError, DataError
+from headway.errors import CheckpointError, ConfigError, DataError
 from headway.files import write_text
 from headway.tokenizers import Tokenizer
 
@@ -25,9 +25,8 @@ def check_same_settings(out_dir: Path, manifest: Mapping[str, Any], finished: Co
     if not (old := _read_manifest(out_dir)):
         return
     shared = [(name, old.get(name), value) for name, value in manifest.items() if name != OWN_SETTINGS]
-    by_model = [
-        (f"settings of {name}", old[OWN_SETTINGS].get(name), manifest[OWN_SETTINGS].get(name)) for name in finished
-    ]
+    own, old_own = manifest[OWN_SETTINGS], old.get(OWN_SETTINGS, {})
+    by_model = [(f"settings of {name}", old_own.get(name), own.get(name)) for name in finished]
     for name, old_value, value in [*shared, *by_model]:
         if old_value == value:
             continue
@@ -76,5 +75,15 @@ def latest_comparison(folder: Path) -> Path | None:
 
 
 def _read_manifest(out_dir: Path) -> dict[str, Any]:
+    """The manifest; empty if there is none yet."""
     file = out_dir / MANIFEST_FILE
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        manifest = None
+    tables = (OWN_SETTINGS, "recipes")
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(name, {}), dict) for name in tables):
+        raise CheckpointError(f"{file} is damaged: restore it, or choose another --out")
+    return manifest

@@ -20,8 +20,9 @@ def render_text(comparison: Comparison) -> str:
         parts += ["", _length_title(comparison), "", _aligned(*lengths)]
     for result in comparison.results:
         if result.sample:
-            lines = "\n".join(f"    {_printable(line)}" for line in result.sample.splitlines() if line.strip())
-            parts += ["", f"{result.name} writes:", "", lines]
+            prompt, text = _split_sample(comparison, result)
+            lines = "\n".join(f"    {_printable(line)}" for line in text.splitlines() if line.strip())
+            parts += ["", _sample_title(result, prompt), "", lines]
     return "\n".join(parts)
 
 
@@ -32,8 +33,9 @@ def render_markdown(comparison: Comparison) -> str:
         parts += [_length_title(comparison), _markdown_table(*lengths)]
     for result in comparison.results:
         if result.sample:
-            quote = "\n".join(f"> {line}" for line in result.sample.splitlines() if line.strip())
-            parts += [f"{result.name} writes:", quote]
+            prompt, text = _split_sample(comparison, result)
+            quote = "\n".join(f"> {line}" for line in text.splitlines() if line.strip())
+            parts += [_sample_title(result, prompt), quote]
     return "\n\n".join(parts) + "\n"
 
 
@@ -86,6 +88,8 @@ def _result_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
     """The header and one row per model."""
     metrics = [name for name in TITLES if name in comparison.results[0].scores]
     header = ["year", "model", "parameters", "tokens", "FLOPs", "seconds", *(TITLES[name] for name in metrics)]
+    best = _best(comparison)
+    header.append("")
     rows = [
         [
             str(result.year or ""),
@@ -95,10 +99,30 @@ def _result_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
             f"{result.flops:.2g}" if result.flops else "0",
             f"{result.seconds:.1f}",
             *(FORMATS[name].format(result.scores[name]) for name in metrics),
+            "best" if result is best else "",
         ]
         for result in comparison.results
     ]
     return header, rows
+
+
+def _best(comparison: Comparison) -> ModelResult | None:
+    """The model with the best score; None if there is no other to compare it with."""
+    if len(comparison.results) < 2:
+        return None
+    choose = min if comparison.metric in ("bits_per_byte", "perplexity") else max
+    return choose(comparison.results, key=lambda result: result.scores[comparison.metric])
+
+
+def _split_sample(comparison: Comparison, result: ModelResult) -> tuple[str, str]:
+    """The prompt of a sample and what the model wrote after it; no prompt if a short context cut it."""
+    if comparison.prompt and result.sample.startswith(comparison.prompt):
+        return comparison.prompt, result.sample.removeprefix(comparison.prompt)
+    return "", result.sample
+
+
+def _sample_title(result: ModelResult, prompt: str) -> str:
+    return f'{result.name} continues "{_printable(" ".join(prompt.split()))}":' if prompt else f"{result.name} writes:"
 
 
 def _length_title(comparison: Comparison) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headway.comparison.lineup import PAIR_TEMPLATES, TEXT_TEMPLATES, ModelTemplate, registered_template
 from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
-from headway.entry_points import load_declared
+from headway.entry_points import load_declared, plugin_options
 from headway.errors import ConfigError, DataError, suggest
 from headway.models.adapter import AdaptedLM, language_model
 from headway.models.base import LanguageModel, Seq2SeqLM
@@ -115,7 +115,9 @@ def check_candidate(name: str, candidate: Candidate, kind: str) -> None:
             f"leave it out"
         )
     if isinstance(candidate, Path) and not is_finished(candidate):
-        raise DataError(f"{candidate} is not fully trained yet; finish it: headway train {candidate} --resume")
+        raise DataError(
+            f"{candidate} is not fully trained yet; finish it: headway train {candidate} --resume{plugin_options()}"
+        )
 
 
 def is_finished(run: Path) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from headway.config.choices import CHOICES
-from headway.config.renamed import RENAMED
+from headway.config.renamed import RENAMED, SYNONYMS
 from headway.entry_points import plugin_hint
 from headway.errors import ConfigError, suggest
 
@@ -231,7 +231,26 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
         return f"{path}={table!r} is neither a number nor {listed(words)}"
     if re.match(r"Expected `\w+` [<>]", text) and (rules := [_rule(m) for m in _metas(hint) if m.description is None]):
         return f"{path}={table!r} {rules[0]}"
+    if expected := re.match(r"Expected `(.*?)`, got", text):
+        return f"{path}={table!r} is not {_type_in_words(expected[1])}"
     return f"{path}={table!r}: {text[0].lower()}{text[1:]}".replace("`", "")
+
+
+TYPES_IN_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+def _type_in_words(names: str) -> str:
+    """A type as msgspec names it, in words: "float | null" → "a number (or none)"."""
+    members = names.split(" | ")
+    words = [TYPES_IN_WORDS.get(member, member) for member in members if member != "null"]
+    return " or ".join(words) + " (or none)" * ("null" in members)
 
 
 def _not_one_of(value: Any, choices: list[Any], registry: str | None = None) -> str:
@@ -260,8 +279,15 @@ def _explain_unknown(name: str, path: str, kind: Any) -> str:
         return f"no setting {dotted(name)!r}: its name is {dotted(new)!r} now"
     if not path:  # the name of a setting without its table
         tables = {table: _plain(hint) for table, hint in _field_types(kind).items()}
+        if synonym := SYNONYMS.get(name):
+            return f"no setting {name!r}. Did you mean {synonym!r}?"
         if inside := [f"{table}.{name}" for table, config in tables.items() if _has_field(config, name)]:
             return f"no setting {name!r}. Did you mean {' or '.join(map(repr, inside))}?"
+    if name in ("epochs", "num_epochs", "max_epochs"):
+        return f"no setting {dotted(name)!r}: training is counted in steps, not epochs; set train.steps"
+    table, _, field = SYNONYMS.get(name, "").partition(".")
+    if field and (table != path or field in names):
+        return f"no setting {dotted(name)!r}. Did you mean {f'{table}.{field}'!r}?"
     near = suggest(name, names)  # " Did you mean 'steps'?"
     return f"no setting {dotted(name)!r}." + (
         near.replace("'", f"'{path}.", 1) if near and path else near or f" Settings: {', '.join(names)}"

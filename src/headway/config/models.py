@@ -108,10 +108,10 @@ class StackConfig(ModelConfig, frozen=True, kw_only=True):
         super().__post_init__()
         if self.d_head is None and self.d_model % self.n_heads:
             below = self.d_model // self.n_heads * self.n_heads
-            nearest = f"nearest width below: {below}" if below else f"use at most {self.d_model} heads"
+            nearest = f"d_model={below}, or " if below else ""
             raise ConfigError(
-                f"d_model={self.d_model} does not split into n_heads={self.n_heads} equal heads; "
-                f"{nearest}, or give d_head"
+                f"d_model={self.d_model} does not split into n_heads={self.n_heads} equal heads; possible: "
+                f"{nearest}n_heads of {_divisors(self.d_model, most=8)}; or give d_head"
             )
         if self.n_kv_heads and self.n_heads % self.n_kv_heads:
             raise ConfigError(
@@ -374,8 +374,10 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
     return build(type(base), {**msgspec.to_builtins(base), **(overrides or {})}, where="model")
 
 
-def _divisors(n: int) -> str:
-    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
+def _divisors(n: int, most: int | None = None) -> str:
+    """ "1, 2, 3, 4, 6, 12", or the first `most` of them and an ellipsis."""
+    divisors = [str(d) for d in range(1, n + 1) if n % d == 0]
+    return ", ".join(divisors[:most]) + (", …" if most is not None and len(divisors) > most else "")
 
 
 def _round_up(value: float, multiple: int) -> int:

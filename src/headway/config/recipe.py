@@ -286,11 +286,15 @@ class Recipe(Config, frozen=True, kw_only=True):
         """The recipe as TOML has it: the preset is `model.name`, and unset settings are left out."""
         table = msgspec.to_builtins(self)
         name, model = table.pop("preset"), table.pop("model")
-        if name:
-            # "none" where the preset sets what the recipe leaves unset
-            unset = {key: "none" for key, value in model.items() if value is None and getattr(PRESETS[name], key, None)}
-            model = {"name": name, **model, **unset}
+        model |= dict.fromkeys(self._unset_settings(), "none")
+        model = {"name": name, **model} if name else model
         return dict(_without_none({"description": table.pop("description"), "model": model, **table}))
+
+    def _unset_settings(self) -> list[str]:
+        """Settings of the model that are unset here, but set in the preset or in the defaults of the family."""
+        base = PRESETS[self.preset] if self.preset else type(self.model)()
+        names = self.model.__struct_fields__
+        return [name for name in names if getattr(self.model, name) is None and getattr(base, name) is not None]
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.to_table())
@@ -312,6 +316,8 @@ class Recipe(Config, frozen=True, kw_only=True):
                 is_derived = table == "model" and name in ("vocab_size", "bos_id", "eos_id")
                 if is_derived:
                     lines.append(f"# {name}: set by the tokenizer")
+                elif table == "model" and name in self._unset_settings():
+                    lines.append(f'{name} = "none"{note}')
                 else:
                     lines.append(f"# {name} ={note}" if value is None else f"{name} = {_toml(value)}{note}")
         return "\n".join(lines) + "\n"
@@ -320,10 +326,11 @@ class Recipe(Config, frozen=True, kw_only=True):
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, imports: bool = True) -> Recipe:
     """Load a recipe from a TOML file, a run, or a shipped one by name, with overrides such as "train.steps=100".
 
-    All errors of the file are reported at once, each with its line.
+    All errors of the file are reported at once, each with its line. An override may name what an installed package
+    declares, which is then imported; pass `imports=False` if the overrides come from a file.
     """
     file = find_recipe(path)
     try:
@@ -334,7 +341,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise ConfigError(f"{file} is not a recipe in TOML ({error}){hint}") from None
     settings = [parse_setting(override) for override in overrides]
     for key, value in settings:
-        if key in DECLARABLE_SETTINGS:
+        if imports and key in DECLARABLE_SETTINGS:
             load_declared(DECLARABLE_SETTINGS[key], value)
     _drop_replaced(table, dict(settings))
     for (key, value), override in zip(settings, overrides, strict=True):
@@ -343,16 +350,30 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
                 f"--set {override!r}: the model takes the tokenizer's vocabulary; set tokenizer.vocab_size"
             )
         _set(table, key, value)
+    if "preset" in table:
+        raise ConfigError("no setting 'preset'. Did you mean 'model.name'?", setting="preset")
     if not (errors := find_errors(table)):
         return recipe_from_table(table)
-    overridden = {key for key, _ in settings}
-    lines = [(0 if _setting_of(e) in overridden else line_of(_setting_of(e), text), str(e)) for e in errors]
+    overridden = {key for key, _ in settings} | {
+        f"{table}.{key}" for table, value in settings if isinstance(value, dict) for key in value
+    }
+    lines = [(0 if _settings_in(e) & overridden else line_of(_setting_of(e), text), str(e)) for e in errors]
     messages = [f"line {line}: {message}" if line else message for line, message in sorted(lines)]
     if not any(line for line, _ in lines):
         raise ConfigError("\n".join(messages), setting=errors[0].setting)
     if len(messages) == 1:
         raise ConfigError(f"{file}, {messages[0]}", setting=errors[0].setting)
     raise ConfigError("\n  ".join([f"{file} has {len(messages)} errors:", *messages]), setting=errors[0].setting)
+
+
+def as_recipe(recipe: Recipe | str | Path) -> Recipe:
+    """The recipe itself, or the one that `load_recipe` finds under a name or a path."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, str | Path):
+        return load_recipe(recipe)
+    hint = "headway.config.recipe_from_table makes one from a dict" if isinstance(recipe, Mapping) else "such as 'demo'"
+    raise ConfigError(f"recipe={recipe!r} must be a Recipe, its name or its path; {hint}")
 
 
 DECLARABLE_SETTINGS = {  # settings that name something, and the kind of plug-in that may provide it
@@ -376,7 +397,7 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
     model = dict(model)
     name = model.pop("name", None)
     family = model.pop("family", None)
-    if family is not None and family not in FAMILIES:
+    if family is not None and (not isinstance(family, str) or family not in FAMILIES):
         hint = plugin_hint("family", family)
         near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}. {hint}")
         raise ConfigError(f"no model family {family!r}.{near}", setting="model.family")
@@ -400,7 +421,9 @@ def find_errors(table: Mapping[str, Any]) -> list[ConfigError]:
             recipe_from_table(remaining)
             return errors
         except ConfigError as error:
-            if not _remove(remaining, error.setting):
+            # Without its family, the rest of [model] cannot be judged.
+            setting = "model" if error.setting in ("model.name", "model.family") else error.setting
+            if not _remove(remaining, setting):
                 return errors or [error]
             errors.append(error)
 
@@ -420,10 +443,18 @@ def _setting_of(error: ConfigError) -> str:
     return named[1] if named and "." not in error.setting else error.setting
 
 
+def _settings_in(error: ConfigError) -> set[str]:
+    """Every setting that an error is about: "model.d_model=128 does not split into n_heads=3 equal heads" is about
+    two of one table. If one of them was given with --set, the file is not to blame."""
+    setting = _setting_of(error)
+    table = setting.partition(".")[0]
+    return {setting, *(f"{table}.{name}" for name in re.findall(r"\b([a-z]\w*)=", str(error)))}
+
+
 def line_of(setting: str, text: str) -> int:
     """The line of a TOML text that sets "train.steps"; 0 if there is none."""
     keys, table = setting.partition("[")[0].split("."), ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_without_multiline_strings(text).split("\n"), start=1):
         if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
             table = header[1]
         key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
@@ -433,6 +464,12 @@ def line_of(setting: str, text: str) -> int:
     return 0
 
 
+def _without_multiline_strings(text: str) -> str:
+    """The text with the content of multi-line strings blanked, line breaks kept."""
+    pattern = r"\"\"\".*?\"\"\"|'''.*?'''"
+    return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL)
+
+
 def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     """Drop the recipe's settings of a model or tokenizer that `--set` exchanges for another one."""
     model, tokenizer = table.get("model", {}), table.get("tokenizer", {})
@@ -440,7 +477,10 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
         return  # an error that `recipe_from_table` reports
     if "model.name" in settings or settings.get("model.family") not in (None, _family_of(model)):
         table["model"] = {}
-    if settings.get("tokenizer.kind", tokenizer.get("kind")) != tokenizer.get("kind"):
+        table.pop("description", None)  # of another model, as is the result
+        table.pop("result", None)
+    kind = tokenizer.get("kind", TokenizerConfig().kind)
+    if settings.get("tokenizer.kind", kind) != kind:
         table["tokenizer"] = {key: value for key, value in tokenizer.items() if key not in KIND_SETTINGS}
 
 
@@ -463,10 +503,34 @@ def find_recipe(path: str | Path) -> Path:
     if shipped.is_file():
         return shipped
     names = [p.stem for p in sorted(RECIPES.glob("*.toml"))]
+    if str(path) in FAMILIES or str(path) in PRESETS:
+        raise ConfigError(_explain_model_name(str(path)))
     raise ConfigError(
         f"no recipe {str(path)!r}: neither a TOML file nor a shipped recipe."
         + suggest(str(path), names, otherwise=f" Shipped: {', '.join(names)}")
     )
+
+
+RECIPE_BY_FAMILY = {  # a small recipe for each family whose data is not plain text
+    "transformer": "reverse",
+    "seq2seq": "reverse",
+    "bahdanau": "reverse",
+    "ngram": "ngram",
+}
+
+
+def _explain_model_name(name: str) -> str:
+    """Why the name of a family or a preset is not that of a recipe, and the command that trains such a model."""
+    if name in PRESETS:
+        return f"{name} is a preset of a model, not a recipe: headway train demo --set model.name={name}"
+    recipe = RECIPE_BY_FAMILY.get(name, "demo")
+    table = tomllib.loads((RECIPES / f"{recipe}.toml").read_text(encoding="utf-8"))
+    settings = "" if _family_of(table.get("model", {})) == name else f" --set model.family={name}"
+    if name == "bert":
+        settings += " --set tokenizer.kind=wordpiece"  # it needs a mask token
+    if name == "bilstm":
+        settings += " --set train.objective=classify --set data.path=FILE"
+    return f"{name} is a model family, not a recipe: headway train {recipe}{settings}"
 
 
 def apply_setting(table: dict[str, Any], override: str) -> None:
@@ -497,6 +561,19 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"--set {key}={value}: {part!r} is a value, not a table")
     table[name] = value
+
+
+def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:
+    """The settings of training, evaluation and data that differ, with their values in `after` as `--set` takes them."""
+    changed = {}
+    for table in ("data", "train", "eval"):
+        old, new = getattr(before, table), getattr(after, table)
+        for name in new.__struct_fields__:
+            if getattr(old, name) != (value := getattr(new, name)):
+                plain = msgspec.to_builtins(value)
+                text = "none" if plain is None else plain if isinstance(plain, str) else _toml(plain)
+                changed[f"{table}.{name}"] = text
+    return changed
 
 
 def _toml(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Settings that had another name before 0.1: an error about the old name gives the new one."""
+"""Other names of settings: those of versions before 0.1, and those of other tools. An error gives the right one."""
 
 RENAMED = {
     "train.agreement": "rdrop_alpha",
@@ -29,4 +29,29 @@ RENAMED = {
     "tokenizer.words": "pre_tokenizer",
     "tokenizer.special": "special_tokens",
     "tokenizer.dropout": "bpe_dropout",
+}
+
+# What other tools call a setting.
+SYNONYMS = {
+    "batch": "train.batch_size",
+    "block_size": "model.context",
+    "context_length": "model.context",
+    "corpus": "data.path",
+    "data": "data.path",
+    "dataset": "data.path",
+    "gradient_accumulation_steps": "train.grad_accum_steps",
+    "heads": "model.n_heads",
+    "hidden_dim": "model.d_model",
+    "hidden_size": "model.d_model",
+    "iterations": "train.steps",
+    "layers": "model.n_layers",
+    "learning_rate": "train.lr",
+    "max_iters": "train.steps",
+    "max_steps": "train.steps",
+    "max_time": "train.max_seconds",
+    "n_embd": "model.d_model",
+    "num_heads": "model.n_heads",
+    "num_layers": "model.n_layers",
+    "sequence_length": "train.seq_len",
+    "warmup": "train.warmup_steps",
 }

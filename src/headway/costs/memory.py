@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from headway.config import StackConfig, TrainConfig, TransformerConfig
 
 MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "muon": 1}  # optimizer state, in tensors per parameter
+MOST_MOMENTS = 2  # assumed of optimizers that plug-ins register
 CHUNK_LOGITS = 2**29  # logits materialised at once on a GPU
 
 
@@ -45,7 +46,7 @@ def training_memory(
     `bytes_per_element` each: 2 in bfloat16."""
     c = model.resolved()
     param_bytes = n_params * 4 / (ranks if train.parallel == "fsdp" else 1)
-    moments = MOMENTS[train.optimizer] if train.optimizer != "sgd" else int(bool(train.momentum))
+    moments = MOMENTS.get(train.optimizer, MOST_MOMENTS) if train.optimizer != "sgd" else int(bool(train.momentum))
     n_tokens = batch_size * seq_len
     n_layers = c.n_layers
     if isinstance(c, TransformerConfig):

@@ -193,8 +193,9 @@ def _default_text_column(header: list[str], file: Path, options: ReadOptions, *,
     if len(candidates) == 1 and has_names:
         return candidates[0]
     raise DataError(
-        f"{file}: which column is the text? The first row is: {', '.join(map(repr, header))}. Name a column as text, "
-        f"or two as pairs (data.text, data.pairs); use numbers from 1 if the first row is not a header"
+        f"{file}: which column is the text? The first row is: {', '.join(map(repr, header))}. Call it 'text', or "
+        f"name a column as text, or two as pairs (data.text, data.pairs); use numbers from 1 if the first row is not a "
+        f"header"
     )
 
 

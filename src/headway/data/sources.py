@@ -17,8 +17,9 @@ from typing import Any
 
 from headway.data import hub
 from headway.data.builtin import CORPORA, corpus, corpus_kind
-from headway.data.readers import ENDINGS, READER_KINDS, ReadOptions, format_of, kind_of, read, read_parallel
+from headway.data.readers import ENDINGS, READER_KINDS, READERS, ReadOptions, format_of, kind_of, read, read_parallel
 from headway.data.records import Kind, Pair, Record, documents_of, texts_of
+from headway.entry_points import declared, load_declared, plugin_hint
 from headway.errors import ConfigError, DataError, count, suggest
 
 
@@ -91,8 +92,16 @@ def open_source(
     separator: str | None = None,
     tag_scheme: str = "bio",
     errors: str = "strict",
+    imports: bool = True,
 ) -> DataSource:
-    """Open the data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`."""
+    """Open the data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`.
+
+    A name may be one that an installed package declares, which is then imported; pass `imports=False` if the name comes
+    from a file.
+    """
+    if imports:
+        load_declared("dataset", path, CORPORA)
+        load_declared("reader", format, READERS)
     options = ReadOptions(format, text, pairs, label, separator, tag_scheme, errors)
     if (built_in := corpus(path)) is not None:
         changed = _changed_options(options)
@@ -178,6 +187,7 @@ def find_files(path: str, root: str | None = None) -> list[Path]:
         problem = "no file matches the glob" if glob.has_magic(path) else "no text at"
         raise DataError(
             f"{problem} {location}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
+            + (f" {plugin_hint('dataset', location.name)}" if location.name in declared("dataset") else "")
             + suggest(path, CORPORA)
         )
     return files

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from headway.config import DataConfig
+from headway.data.readers import READER_KINDS, format_of
 from headway.data.records import Record, documents_by_split, documents_of, split_key, texts_of
 from headway.data.sources import DataSource, locate, open_source
 from headway.errors import ConfigError, DataError, suggest
@@ -213,6 +214,7 @@ def split_source(config: DataConfig, split: SplitName) -> DataSource | None:
 def _open(path: str, config: DataConfig, target_path: str | None = None) -> DataSource:
     return open_source(
         path,
+        imports=False,
         root=config.root,
         format=config.format,
         text=config.text,
@@ -231,7 +233,9 @@ def with_absolute_paths(config: DataConfig) -> DataConfig:
     def absolute(path: str | None) -> str | None:
         return None if path is None else locate(path, config.root)
 
+    registered = config.format == "auto" and format_of(config.path) in READER_KINDS  # the plug-in may be gone later
     return config.replace(
+        format=format_of(config.path) if registered else config.format,
         path=locate(config.path, config.root),
         mix={locate(path, config.root): weight for path, weight in config.mix.items()},
         target_path=absolute(config.target_path),

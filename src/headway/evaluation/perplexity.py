@@ -9,8 +9,11 @@ without a context, such as an n-gram, reads the whole text as one window. Every 
 """
 
 import math
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -127,8 +130,9 @@ def evaluate(
     for name, value in (("context", context), ("batch_size", batch_size)):
         if value is not None and value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    documents = [documents] if isinstance(documents, str) else list(documents)
     model = language_model(model)
+    _check_not_a_path(documents)
+    documents = [documents] if isinstance(documents, str) else list(documents)
     tokenizer = tokenizer_of(model)
     if tokenizer is None:
         check_texts(documents)
@@ -151,6 +155,16 @@ def evaluate(
             return loss
 
         return text.score(score_batch)
+
+
+def _check_not_a_path(documents: object) -> None:
+    """`evaluate` scores a text, not the file that it names: refuse a `Path`, and warn if a text is a file's name."""
+    if isinstance(documents, Path):
+        raise InputError(f"{str(documents)!r} is a path: to score the file, pass Path({str(documents)!r}).read_text()")
+    if isinstance(documents, str) and "\n" not in documents and os.path.isfile(documents):
+        warnings.warn(
+            f"scoring the text {documents!r} itself; to score the file: Path({documents!r}).read_text()", stacklevel=4
+        )
 
 
 def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:

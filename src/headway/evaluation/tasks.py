@@ -9,6 +9,7 @@ from headway.errors import DataError
 from headway.evaluation.metrics import METRICS
 from headway.evaluation.validation import LossFn, Ranks, SingleProcess, exp_or_inf, sum_losses
 
+SCORE_NAMES = ("loss", "nats_per_target", "n_targets", "perplexity", "accuracy", "selection_loss", "exact")
 LOG_NAMES = {"exact_match": "exact"}  # in log.jsonl, where it differs from the name of the metric
 
 

@@ -32,6 +32,7 @@ class TranslationScore:
     comparison: list[PairedBootstrapResult] = field(default_factory=list)  # with a second system, if there is one
     lowercase: bool = False
     seconds: float | None = None  # spent on translating
+    named_metrics: dict[str, float] = field(default_factory=dict)  # further ones that were asked for by name
 
     @property
     def is_too_short_for_bleu(self) -> bool:
@@ -54,6 +55,7 @@ class TranslationScore:
             "n_sentences": len(self.hypotheses),
             "exact_match": self.exact_match,
             **{metric.name: metric.score for metric in self.metrics},
+            **self.named_metrics,
             "signatures": {metric.name: metric.signature for metric in self.metrics},
             "comparison": [asdict(result) for result in self.comparison],
         }
@@ -66,11 +68,13 @@ def evaluate_translations(
     against: Sequence[str] | None = None,
     limit: int | None = None,
     lowercase: bool = False,
+    metrics_by_name: Sequence[str] = (),
 ) -> TranslationScore:
     """Score translations that exist already.
 
     `against` are the translations of a second system, to be compared by paired bootstrap. `limit` scores the first
-    sentences only.
+    sentences only. `metrics_by_name` adds metrics that `eval.metric` can name, your own too; they see the first
+    reference of each sentence.
     """
     check_lines(hypotheses, references)
     if against is not None:
@@ -87,6 +91,7 @@ def evaluate_translations(
         metrics=metrics.score(texts, answers, lowercase=lowercase),
         comparison=comparison,
         lowercase=lowercase,
+        named_metrics={name: metrics.METRICS[name](texts, answers[0]) for name in metrics_by_name},
     )
 
 
@@ -102,6 +107,7 @@ def evaluate_translator(
     batch_size: int = DEFAULT_BATCH_SOURCES,
     limit: int | None = None,
     lowercase: bool = False,
+    metrics_by_name: Sequence[str] = (),
     on_message: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[int], None] = lambda n_done: None,
 ) -> TranslationScore:
@@ -109,8 +115,8 @@ def evaluate_translator(
 
     Sources that exceed the context are cut off, because every source counts; `on_message` says how many. `against` are
     the translations of a second system, or a second model that translates the same sources. It is never reranked, so
-    that you can compare a model with and without its reranker. `on_progress` is called with the number of sources
-    translated so far.
+    that you can compare a model with and without its reranker. `metrics_by_name` is that of `evaluate_translations`.
+    `on_progress` is called with the number of sources translated so far.
     """
     check_lines(sources, references)
     if against is not None and not isinstance(against, Model):
@@ -127,6 +133,7 @@ def evaluate_translator(
         [reference[:limit] for reference in references],
         against=None if against is None else against[:limit],
         lowercase=lowercase,
+        metrics_by_name=metrics_by_name,
     )
     return replace(score, seconds=seconds)
 

@@ -1,6 +1,6 @@
 """Word alignment: the source word that the decoder attends to most while it generates each target word.
 
-The words of a model with a character tokenizer are its letters.
+The words of a model with a character tokenizer are its characters, spaces included.
 """
 
 import re
@@ -22,7 +22,7 @@ class WordAlignment(NamedTuple):
 
     word: str
     source: str
-    source_index: int  # index of the source word, from 0
+    source_index: int  # index of the source word, from 0; with a character tokenizer, of the character in the text
     weight: float  # the attention weight on that word
 
 
@@ -30,7 +30,7 @@ def align(
     model: Model | Seq2SeqLM, source: str, target: str, *, layer: int | None = None, truncate: bool = False
 ) -> list[WordAlignment]:
     """For each word of a translation, the source word that the decoder attended to most when it generated the word;
-    with a character tokenizer, for each letter the source letter.
+    with a character tokenizer, for each character the source character.
 
     Weights are the mean over the heads of one layer, by default the penultimate, which is closest to an alignment
     (Garg et al. 2019, §4.1), or the last if there are only one or two. They are summed over the tokens of a source word
@@ -54,15 +54,13 @@ def align(
     n_tokens = torch.zeros(len(target_words.words))
     # zip stops before the source's EOS, which belongs to no word, and before tokens that were cut off.
     for row, target_word in zip(weights, target_words.word_of_token, strict=False):
-        if target_word is None:
-            continue
         n_tokens[target_word] += 1
         for weight, source_word in zip(row, source_words.word_of_token, strict=False):
-            if source_word is not None:
-                by_word[target_word, source_word] += weight
+            by_word[target_word, source_word] += weight
     best = (by_word / n_tokens.clamp(min=1)[:, None]).max(dim=1)
+    first_index = len(source) - len(source.lstrip()) if _is_by_character(tokenizer) else 0
     return [
-        WordAlignment(word, source_words.words[i], i, weight)
+        WordAlignment(word, source_words.words[i], first_index + i, weight)
         for word, i, weight in zip(target_words.words, best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
@@ -70,24 +68,23 @@ def align(
 class _SplitText(NamedTuple):
     words: list[str]
     ids: list[int]
-    word_of_token: list[int | None]  # index of the word that each token belongs to; None: a letter model's space
+    word_of_token: list[int]  # index of the word that each token belongs to
 
 
 def _split_words(tokenizer: Tokenizer, text: str) -> _SplitText:
-    """The words of a text, split at whitespace, and its tokens; the words of a character tokenizer are letters.
+    """The words of a text, split at whitespace, and its tokens; the words of a character tokenizer are characters.
     A token may start with the space before its word."""
-    is_by_letter = _has_letters_only(tokenizer)
-    spans = [match.span() for match in re.finditer(r"\S" if is_by_letter else r"\S+", text)]
+    pattern = r"(?s)." if _is_by_character(tokenizer) else r"\S+"
+    spans = [match.span() for match in re.finditer(pattern, text)]
     encoded = tokenizer.encode_with_offsets(text)
     word_ends = [end for _, end in spans]
-    word_of_token: list[int | None] = []
-    for start, end in encoded.offsets if spans else []:
-        is_space = is_by_letter and text[start:end].isspace()
-        word_of_token.append(None if is_space else min(bisect_left(word_ends, max(end, 1)), len(spans) - 1))
+    offsets = encoded.offsets if spans else []
+    word_of_token = [min(bisect_left(word_ends, max(end, 1)), len(spans) - 1) for _, end in offsets]
     return _SplitText([text[start:end] for start, end in spans], list(encoded.ids), word_of_token)
 
 
-def _has_letters_only(tokenizer: Tokenizer) -> bool:
-    """Whether every token but the special ones is a single character."""
+def _is_by_character(tokenizer: Tokenizer) -> bool:
+    """Whether every token but the special ones is a single character, and spaces are tokens too."""
     special_tokens = tokenizer.special_ids
-    return all(len(token) == 1 for token in tokenizer.vocab if token not in special_tokens)
+    has_single_characters = all(len(token) == 1 for token in tokenizer.vocab if token not in special_tokens)
+    return has_single_characters and not tokenizer.drops_whitespace

@@ -8,6 +8,7 @@ from headway.errors import count
 from headway.generation.generate import DEFAULT_BATCH_ROWS, RowRequest, Token, require_tokenizer, start_generation
 from headway.generation.sampling_params import PerPrompt, given
 from headway.generation.text_stream import FinishReason
+from headway.generation.unknown_settings import refuse_unknown_settings
 from headway.models.base import AnyLanguageModel
 from headway.sampling import PerRowPipeline, Pipeline
 
@@ -80,6 +81,7 @@ def complete(
     Sample j of prompt i draws from `seed + i · n + j`, or from `seed[i] + j`, so a text does not depend on the rest of
     the call: with `seed=completion.seed` and its prompt alone it comes again.
     """
+    refuse_unknown_settings(complete, samplers)
     settings = given(
         temperature=temperature,
         top_k=top_k,

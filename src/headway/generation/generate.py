@@ -20,6 +20,7 @@ from headway.generation.inputs import check_row_count, prompt_lists
 from headway.generation.limits import resolve_max_new_tokens
 from headway.generation.sampling_params import PerPrompt, check_token_ids, eos_token_ids, given, make_pipeline
 from headway.generation.text_stream import FinishReason, StopAwareText, StopConditions, TextStream, detokenize
+from headway.generation.unknown_settings import refuse_unknown_settings
 from headway.models.adapter import language_model
 from headway.models.base import AnyLanguageModel, LanguageModel, Seq2SeqLM, eval_mode, tokenizer_of
 from headway.nn.state import State
@@ -97,7 +98,7 @@ def generate(
     **Prompts.** A text, or a list of texts or of token ids (`encode_prompts`). "" starts from the BOS token.
 
     **Samplers.** Set any of them by name: the common ones are in the signature, the others (`xtc_probability=0.5`, …)
-    and your own also work; `headway generate --list-samplers` prints all. They run in the order of `sampler_preset`,
+    and your own also work; `headway generate --help-samplers` prints all. They run in the order of `sampler_preset`,
     or in your own `sampler_order`; or pass a whole `pipeline`. The temperature is 0.8 (`DEFAULT_TEMPERATURE`) unless
     you set it. Temperature 0 or `do_sample=False` is greedy decoding: bias, constraints and penalties, then the most
     likely token. A setting is one value for all prompts or a list with one value per prompt.
@@ -113,6 +114,7 @@ def generate(
 
     `batch_size` is the number of rows generated at a time; it changes speed and memory, not the texts.
     """
+    refuse_unknown_settings(generate, samplers)
     settings = given(
         temperature=temperature,
         top_k=top_k,
@@ -399,6 +401,7 @@ def search(
     `n_best`, `length_penalty`, `length_norm` and `early_stopping` are options of `beam_search`, `k` of
     `contrastive_search`. Bias, constraints and penalties apply to both, by the names that `generate` has for them.
     """
+    refuse_unknown_settings(search, samplers)
     model, tokenizer = require_tokenizer(model)
     prompt_ids = encode_prompts(model, prompts)
     if (num_beams is None) == (alpha is None):

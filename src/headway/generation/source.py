@@ -7,6 +7,7 @@ import torch
 
 from headway.devices import without_cudnn_attention
 from headway.errors import InputError
+from headway.models.adapter import refuse_path
 from headway.models.base import Seq2SeqLM, described, tokenizer_of
 from headway.nn.masks import padding
 from headway.nn.padding import pad_ids
@@ -15,6 +16,7 @@ from headway.tokenizers import Tokenizer
 
 def require_translator(model: object) -> tuple[Seq2SeqLM, Tokenizer]:
     """The model, if it translates, and its tokenizer."""
+    refuse_path(model)
     if not isinstance(model, Seq2SeqLM):
         raise InputError(
             f"{described(model)} has no source to translate from; train a model that has one: headway train reverse (a "

@@ -20,6 +20,7 @@ from headway.generation.limits import resolve_max_target_tokens
 from headway.generation.noisy_channel import ChannelScores, ChannelWeights, NoisyChannelReranker, tune_weights
 from headway.generation.sampling_params import PerPrompt, eos_token_ids, given, make_pipeline
 from headway.generation.source import decoder_start_id, encode_sources, require_translator, start_from_sources
+from headway.generation.unknown_settings import refuse_unknown_settings
 from headway.models.base import Model, Seq2SeqLM, eval_mode
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.sampling import FLAT_NAMES, ORDER_PRESETS, SAMPLERS, PerRowPipeline, Pipeline
@@ -148,6 +149,7 @@ def translations(
     worth showing.
     """
     translator, tokenizer = require_translator(model)
+    refuse_unknown_settings(translations, settings)
     check_int("batch_size", batch_size, 1)
     check_int("n_best", n_best, 1)
     batch = _SourceBatch(

@@ -5,16 +5,19 @@
 """
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headway.errors import InputError
-from headway.models.base import LanguageModel, Seq2SeqLM, last_real, tokenizer_of
+from headway.models.base import LanguageModel, Seq2SeqLM, described, last_real, tokenizer_of
+from headway.models.bert import BERT, MaskedLM
 
 MEMBERS = ("__call__", "start", "step")
 CONFIG_DEFAULTS = {"context": None, "bos_id": None, "eos_id": None}
+ENCODER_PURPOSES = {MaskedLM: "predicts masked tokens", BERT: "encodes text"}
 
 
 def missing_members(model: object) -> list[str]:
@@ -22,14 +25,27 @@ def missing_members(model: object) -> list[str]:
     return [name for name in MEMBERS if not callable(getattr(model, name, None))]
 
 
+def refuse_path(model: object) -> None:
+    """Raise an `InputError` if this is the path of a model, where a loaded model is needed."""
+    if isinstance(model, str | Path):
+        raise InputError(f"{str(model)!r} is a path: pass headway.load({str(model)!r})")
+
+
 def language_model(model: object) -> LanguageModel:
     """Return the model as a `LanguageModel`; raise an `InputError` that says why it is none."""
-    if isinstance(model, Seq2SeqLM) or callable(getattr(model, "encode", None)):
+    refuse_path(model)
+    missing = missing_members(model)
+    if isinstance(model, Seq2SeqLM) or (callable(getattr(model, "encode", None)) and not missing):
         raise InputError(
             f"{type(model).__name__} is a sequence-to-sequence model, which needs a source text: use "
             f"`headway translate` (headway.translate in Python), or a language model such as gpt or ngram"
         )
-    if missing := missing_members(model):
+    for encoder, purpose in ENCODER_PURPOSES.items():
+        if missing and isinstance(model, encoder):
+            raise InputError(
+                f"{described(model)} {purpose} and does not continue text: use a language model such as gpt"
+            )
+    if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         raise InputError(
             f"{type(model).__name__} is not a language model: it has no {names}. A language model predicts the next "
@@ -46,6 +62,7 @@ class AdaptedLM(nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.model = model  # a submodule, if it is a module: eval() and train() reach it
+        self.training = isinstance(model, nn.Module) and model.training
         self.tokenizer = tokenizer_of(model)
         self.config = _AdaptedConfig(getattr(model, "config", None), self._vocab_size)
 

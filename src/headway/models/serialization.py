@@ -35,6 +35,7 @@ from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.hf import LAYOUTS, Layout
 from headway.models.registry import MODELS
 from headway.models.transformer import Transformer
+from headway.runs import suggest_run
 from headway.tokenizers.loading import load_tokenizer, tokenizer_file
 
 # By class name, as in LAYOUTS: heads take an encoder, builders take a config.
@@ -226,7 +227,10 @@ def find_model(path: str | Path) -> Path:
     hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
     if path.is_file():
         hint = f"; convert an n-gram file (.arpa, .counts) first: headway convert {path} DIRECTORY"
-    raise CheckpointError(f"no model at {path}: pass a model directory or a run such as runs/demo{hint}")
+    runs = "" if hint else suggest_run(path)
+    raise CheckpointError(
+        f"no model at {path}: pass a model directory or a run such as runs/demo{hint}" + (f".{runs}" if runs else "")
+    )
 
 
 def _rank(checkpoint: Path) -> tuple[float, int]:

@@ -435,7 +435,7 @@ def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         elif name not in SHARED_PARAMETERS:
             its_settings = [flat for flat, (sampler, _) in FLAT_NAMES.items() if sampler == name]
             hint = f" Its settings are {', '.join(its_settings)}." if its_settings else suggest(name, FLAT_NAMES)
-            raise ConfigError(f"no setting named {name!r}.{hint} `headway generate --list-samplers` shows them all")
+            raise ConfigError(f"no setting named {name!r}.{hint} `headway generate --help-samplers` shows them all")
     for name, shared in SHARED_PARAMETERS.items():
         if settings.get(name) is not None:
             value = shared.check(name, settings[name])

@@ -94,7 +94,7 @@ class BoundSampler:
         if not isinstance(name, str) or name not in SAMPLERS:
             raise ConfigError(
                 f"no sampler named {name!r}.{suggest(str(name), SAMPLERS)} "
-                f"`headway generate --list-samplers` shows them all."
+                f"`headway generate --help-samplers` shows them all."
             )
         sampler = SAMPLERS[name]
         bound = BoundSampler(sampler, sampler.spec.parse(config))

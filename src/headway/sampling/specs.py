@@ -1,6 +1,6 @@
 """The table of samplers: one entry each, with its parameters, in the order in which the preset `default` applies them.
 
-Command-line flags, `headway generate --list-samplers`, the tables of docs/decoding.md, keyword arguments and checks all
+Command-line flags, `headway generate --help-samplers`, the tables of docs/decoding.md, keyword arguments and checks all
 come from this table. It needs no torch; samplers.py attaches a function to each entry.
 
 A parameter has two names. Inside its sampler it is short: `{"stage": "dry", "multiplier": 0.8}`. Its flat name is

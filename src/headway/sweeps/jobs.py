@@ -13,7 +13,9 @@ from typing import IO
 
 from headway.config import Recipe
 from headway.sweeps.train_point import Outcome
+from headway.sweeps.worker_plugins import declared_plugins
 
+WORKER = ("-P", "-m", "headway.sweeps.worker")  # -P: a file in the working directory must not hide an installed module
 SECONDS_BETWEEN_POLLS = 0.1
 SECONDS_TO_STOP = 60.0  # for the current step and a checkpoint
 
@@ -64,7 +66,7 @@ def run_jobs(
 def _start(name: str, recipe: Recipe, path: Path) -> Job:
     errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (a Job holds it)
     process = subprocess.Popen(
-        [sys.executable, "-m", "headway.sweeps.worker"],
+        [sys.executable, *WORKER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -73,7 +75,8 @@ def _start(name: str, recipe: Recipe, path: Path) -> Job:
     )
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it has already ended, and `outcome` says why
-        process.stdin.write(json.dumps({"recipe": recipe.to_toml(), "out": str(path)}) + "\n")
+        order = {"recipe": recipe.to_toml(), "out": str(path), "declared": declared_plugins(recipe)}
+        process.stdin.write(json.dumps(order) + "\n")
         process.stdin.flush()
     return Job(name, process, errors)
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from headway.config import Recipe, load_recipe
 from headway.errors import CheckpointError, ConfigError
 from headway.files import write_text
@@ -49,11 +51,15 @@ class SweepManifest:
             raise ConfigError("nothing to vary: add --grid train.lr=1e-3,3e-3, or --range and --random")
         return grid_points(self.grid)
 
-    def recipes(self) -> dict[str, Recipe]:
-        """The recipe of each point by the point's name."""
+    def recipes(self, *, imports: bool = False) -> dict[str, Recipe]:
+        """The recipe of each point by the point's name.
+
+        With `imports`, names in the settings may import the installed packages that declare them: only if the user
+        has given the settings in this call, never if they come from sweep.json.
+        """
         recipes = {}
         for point in self.points():
-            recipe = self._recipe([*self.settings, *point.overrides])
+            recipe = self._recipe([*self.settings, *point.overrides], imports=imports)
             if self.threads and recipe.train.threads == "auto":
                 recipe = recipe.replace(train=recipe.train.replace(threads=self.threads))
             if self.halving and not recipe.eval.every_steps and not recipe.eval.num_evals:
@@ -61,11 +67,11 @@ class SweepManifest:
             recipes[point.name] = recipe
         return recipes
 
-    def _recipe(self, overrides: Sequence[str]) -> Recipe:
+    def _recipe(self, overrides: Sequence[str] = (), *, imports: bool = False) -> Recipe:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / BASE_FILE
             file.write_text(self.base, encoding="utf-8")
-            return load_recipe(file, overrides)
+            return load_recipe(file, overrides, imports=imports)
 
     def write(self, out_dir: Path) -> None:
         table = {key: value for key, value in asdict(self).items() if key != "base"}
@@ -78,17 +84,18 @@ class SweepManifest:
         try:
             table = json.loads((out_dir / MANIFEST_FILE).read_text(encoding="utf-8"))
             base = (out_dir / BASE_FILE).read_text(encoding="utf-8")
+            msgspec.convert({**table, "base": base}, cls)  # raises ValueError if a field has another type
             ranges = {key: SweepRange(**bounds) for key, bounds in table.pop("ranges").items()}
             return cls(base=base, ranges=ranges, **table)
         except FileNotFoundError:
             raise CheckpointError(f"{out_dir} is not a sweep: it has no {MANIFEST_FILE}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{out_dir / MANIFEST_FILE} cannot be read: {error}") from None
 
     def extend(self, old: "SweepManifest", out_dir: Path) -> "SweepManifest":
         """This manifest in place of the old one. Raises unless it has every point of the old one, trained alike."""
         hint = "pass the old value, or choose another --out"
-        if self._recipe([]) != old._recipe([]):
+        if self._recipe() != old._recipe():
             raise ConfigError(
                 f"{out_dir} was started with another recipe than {self.recipe} is now: restore it, or choose another "
                 f"--out"
@@ -131,10 +138,23 @@ def make_manifest(
         raise ConfigError(f"{(both or fixed)[0]} is also varied by --grid or --range: give one of the two")
     if random < 0:
         raise ConfigError(f"--random {random} must be at least 1")
-    lists = {key: list(values) for key, values in grid.items()}
+    lists = {key: [_plain(key, value) for value in values] for key, values in grid.items()}
     if empty := [key for key, values in lists.items() if not values]:
         raise ConfigError(f"--grid {empty[0]} has no values")
     return SweepManifest(name, base, list(settings), lists, dict(ranges), random, seed, halving)
+
+
+def _plain(key: str, value: Any) -> Any:
+    """A value as sweep.json will give it back: a tuple becomes a list."""
+    try:
+        plain = json.loads(json.dumps(value))
+        _ = SweepPoint("", {key: plain}).overrides  # TOML, unlike JSON, has no null within a list or table
+        return plain
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"--grid {key}: {value!r:.60} is not a value that a recipe can hold: use numbers, texts, true, false, "
+            f"lists and tables"
+        ) from None
 
 
 def is_sweep(path: str | Path) -> bool:

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headway.config.recipe import parse_setting
+from headway.config.recipe import _toml, parse_setting
 from headway.errors import ConfigError
 
-SEPARATOR = r""",(?![^\[]*\])(?=(?:[^"]*"[^"]*")*[^"]*$)"""  # a comma outside brackets and quotes
 MAX_NAME = 150  # characters of a folder's name
 
 
@@ -31,7 +30,7 @@ class SweepPoint:
     @property
     def overrides(self) -> list[str]:
         """For `headway.load_recipe`: ["train.lr=0.001"]."""
-        return [f"{key}={'none' if value is None else json.dumps(value)}" for key, value in self.settings.items()]
+        return [f"{key}={'none' if value is None else _toml(value)}" for key, value in self.settings.items()]
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,29 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
         key, values = _key_and_value(text, "--grid", "train.lr=1e-3,3e-3")
         if key in grid:
             raise ConfigError(f"--grid {key} is given twice; list all values in one: {key}=VALUE,VALUE")
-        items = [item.strip() for item in re.split(SEPARATOR, values)]
+        items = split_values(values)
         if not all(items):
             raise ConfigError(f"--grid {text!r} has an empty value between its commas")
         grid[key] = [parse_setting(f"{key}={item}")[1] for item in items]
     return grid
+
+
+def split_values(text: str) -> list[str]:
+    """The values of a list, separated by commas outside brackets, braces and quotes."""
+    items, depth, quote = [""], 0, ""
+    for character in text:
+        before = items[-1].rstrip()[-1:]
+        if quote:
+            quote = "" if character == quote and before != "\\" else quote
+        elif character in "\"'" and before in ("", *"[{,="):  # an apostrophe within a word quotes nothing
+            quote = character
+        else:
+            depth += (character in "[{") - (character in "]}")
+        if character == "," and not quote and depth <= 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items]
 
 
 def parse_ranges(texts: Sequence[str]) -> dict[str, SweepRange]:

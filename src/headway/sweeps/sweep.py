@@ -27,6 +27,7 @@ from headway.sweeps.points import SweepRange
 from headway.sweeps.results import SweepResult, collect_results, first_sentence, report_logged
 from headway.sweeps.search import HalvingTrial, SuccessiveHalving
 from headway.sweeps.train_point import Outcome, train_point
+from headway.sweeps.worker_plugins import check_worker_plugins
 from headway.training.callbacks import Callbacks, progress_callbacks
 from headway.training.progress import OnMessage, OnStep, Progress
 from headway.training.signals import StopTraining
@@ -72,7 +73,9 @@ def sweep(
     bounds = {
         key: value if isinstance(value, SweepRange) else SweepRange(*value) for key, value in (ranges or {}).items()
     }
+    is_given = True  # whether the settings are given in this call, rather than by sweep.json
     if resume and not isinstance(recipe, Recipe) and is_sweep(recipe):
+        is_given = False
         out_dir, manifest = Path(recipe), SweepManifest.read(Path(recipe))
         if grid or bounds or settings or random or halving:
             raise ConfigError(f"{recipe} is a sweep and has its own settings: name its recipe to add points")
@@ -82,7 +85,9 @@ def sweep(
         out_dir = Path(out) if out is not None else _default_dir(resume)
         manifest = make_manifest(recipe, settings, grid or {}, bounds, random, seed, halving)
     manifest = _check_folder(out_dir, manifest, resume)
-    manifest.recipes()  # refuses what is wrong with any of them before anything is written
+    recipes = manifest.recipes(imports=is_given)  # refuses what is wrong with any before anything is written
+    if jobs > 1:
+        check_worker_plugins(recipes.values())
     with _locked(out_dir), progress_callbacks(quiet, on_step, on_message, on_prepare) as callbacks:
         if resume and not is_sweep(out_dir):
             callbacks.on_message(f"new sweep   there is nothing to resume in {out_dir} yet")

@@ -1,7 +1,8 @@
 """One run of a sweep in a process of its own (jobs.py starts it).
 
-The first line of stdin is the order, {"recipe": TOML, "out": PATH}; the only line of stdout is the answer,
-{"interrupted": …} or {"failure": …}. The parent keeps stdin open: when it closes it, or dies, the run stops after the
+The first line of stdin is the order, {"recipe": TOML, "out": PATH, "declared": [[KIND, NAME], …]}, where `declared` are
+the plug-ins of installed packages that the parent has imported. The only line of stdout is the answer,
+{"interrupted": …, "failure": …}. The parent keeps stdin open: when it closes it, or dies, the run stops after the
 current step and is saved, as after Ctrl-C.
 """
 
@@ -14,11 +15,11 @@ import tomllib
 from pathlib import Path
 
 from headway.config import recipe_from_table
+from headway.entry_points import load_declared
 from headway.plugins import load_plugin
 from headway.sweeps.train_point import train_point
+from headway.sweeps.worker_plugins import PLUGINS_VARIABLE
 from headway.training.callbacks import Callbacks
-
-PLUGINS_VARIABLE = "HEADWAY_PLUGINS"  # set by `--plugin`
 
 
 def main() -> None:
@@ -26,6 +27,8 @@ def main() -> None:
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     for plugin in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(",")):
         load_plugin(plugin)
+    for kind, name in order.get("declared", []):
+        load_declared(kind, name)
     recipe = recipe_from_table(tomllib.loads(order["recipe"]))
     outcome = train_point(recipe, Path(order["out"]), Callbacks())
     print(json.dumps(outcome.__dict__))

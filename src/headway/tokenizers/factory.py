@@ -36,6 +36,8 @@ def train(kind: str, texts: Iterable[str], vocab_size: int | None = None, **opti
             f"no tokenizer of kind {kind!r}." + suggest(kind, KINDS, otherwise=f" The kinds are: {', '.join(KINDS)}")
         )
     parameters = inspect.signature(KINDS[kind]).parameters
+    if "progress" not in parameters:
+        options.pop("progress", None)
     for name in options:
         if name not in parameters:
             names = ", ".join(n for n in parameters if n not in ("texts", "progress"))

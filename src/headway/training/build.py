@@ -61,11 +61,12 @@ def build_trainer(
     meter = ProgressMeter(
         config,
         device,
-        flops_per_token=flops_per_token(model.config, seq_len),
+        flops_per_token=_flops_per_token(model, seq_len),
         peak_flops=peak_flops,
         peak_source=peak_source,
         n_ranks=dist.size,
         bytes_per_target=task.bytes_per_target,
+        tokens_per_target=_tokens_per_target(task, first_batch, dist),
     )
 
     use_cpu_training_kernels(model)
@@ -85,6 +86,11 @@ def build_trainer(
         compile_model(model) if config.compile == "model" else compile_blocks(model)
     shard(loss_module, dist)
     optimizer = Optimizer(model, config, device=device)
+    if dist.parallel == "fsdp" and not optimizer.is_capturable:
+        raise ConfigError(
+            f"train.optimizer={config.optimizer!r} is registered by a plug-in, and the state of such optimizers is not "
+            f"sharded: use train.parallel=ddp"
+        )
     average = ExponentialMovingAverage(model, config.ema) if config.ema else None
     carried = loss_module.carry_state(rows) if task.carries_state else {}
     module = replicate(loss_module, dist, device)
@@ -113,6 +119,20 @@ def build_trainer(
         on_message=on_message,
         on_step=on_step,
     )
+
+
+def _flops_per_token(model: Model, seq_len: int) -> float:
+    """Training FLOPs per token; for a family of a plug-in, 6 per parameter (Kaplan et al. 2020)."""
+    is_built_in = type(model).__module__.startswith("headway.")
+    return flops_per_token(model.config, seq_len) or (0.0 if is_built_in else 6.0 * model.n_params)
+
+
+def _tokens_per_target(task: Task, batch: StepBatch, dist: DistContext) -> float:
+    """An encoder computes all tokens of a batch, but has targets at some only: masked ones, or one per text."""
+    if task.objective in ("causal", "pairs"):
+        return 1.0
+    n_tokens = sum(getattr(micro_batch, "ids").numel() for micro_batch in batch.micro_batches)  # noqa: B009 (encoders)
+    return dist.size * n_tokens / max(batch.n_targets, 1)
 
 
 def _check_memory(

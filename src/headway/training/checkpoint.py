@@ -79,7 +79,7 @@ class TrainState:
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint. A collective: all ranks call it."""
-        rng_states, tensors = self._rng_states(), self.tensors()
+        rng_states, tensors = self._rng_states(), {**self.tensors(), **self.optimizer.registered_state()}
         metadata = {**self.progress.to_dict(), "ranks": self.dist.size}
         if self.dist.parallel != "fsdp":
             averaged = self.average.in_place() if self.average is not None else nullcontext()
@@ -106,13 +106,24 @@ class TrainState:
                 _read_shards(folder / SHARDS, targets, self.dist)
             else:
                 saved = {f"model/{name}": t for name, t in read_weights(folder, self.model).items()} | saved
+                if unexpected := [name for name in saved if name.startswith("model/") and name not in targets]:
+                    raise CheckpointError(
+                        f"{folder} has the parameter {unexpected[0].removeprefix('model/')!r}, which the model does "
+                        f"not have: did its code or a plug-in change since the run was started?"
+                    )
                 for name, target in targets.items():
+                    if name in saved and saved[name].shape != target.shape:
+                        raise CheckpointError(
+                            f"{name!r} has shape {tuple(saved[name].shape)} in {folder}, not {tuple(target.shape)}: "
+                            f"did the code of the model, or a setting of it, change since the run was started?"
+                        )
                     if name not in saved:
                         raise CheckpointError(
                             f"{folder / STATE_FILE} has no tensor {name!r}: resume with the settings of recipe.toml, "
                             f"or start a new run with --out"
                         )
                     _copy_tensor(target, saved[name])
+        self.optimizer.load_registered_state(saved)
         self._restore_rng_states(saved)
 
     @torch.no_grad()

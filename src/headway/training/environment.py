@@ -11,7 +11,7 @@ from headway.devices import matmul_dtype
 from headway.models import Model
 from headway.training.distributed import DistContext
 from headway.training.progress import ProgressMeter
-from headway.training.task import Task
+from headway.training.task import Task, loss_name
 
 
 def run_metadata(
@@ -22,7 +22,7 @@ def run_metadata(
         "dtype": matmul_dtype(device, task.recipe.train.dtype),
         "ranks": dist.size,
         "seed": task.recipe.train.seed,
-        "objective": task.objective,
+        "objective": loss_name(task.recipe),
         "n_params": model.n_params,
         "flops_per_token": meter.flops_per_token,
         "corpus_tokens": task.n_train_tokens,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from headway.config import TrainConfig
+from headway.entry_points import plugin_options
 from headway.errors import HeadwayError
 from headway.runs import Run
 
@@ -47,7 +48,7 @@ def explain_failure(error: Exception, context: FailureContext) -> Exception:
     lower_lr = f" --set train.lr={context.config.lr / 10:.2g}" if isinstance(error, DivergenceError) else ""
     return HeadwayError(
         f"{cause}. Stopped after step {context.step}; the last checkpoint is {context.run.checkpoint_dir(steps[-1])}; "
-        f"to resume: headway train {context.run.path} --resume{lower_lr}"
+        f"to resume: headway train {context.run.path} --resume{lower_lr}{plugin_options()}"
     )
 
 

@@ -1,9 +1,13 @@
 """The end of a run: the last validation and checkpoint, checkpoint averaging, and the result."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from headway.config import load_recipe
+from headway.config.recipe import changed_settings
+from headway.entry_points import plugin_options
 from headway.errors import count
 from headway.evaluation.perplexity import LMScore
 from headway.evaluation.tasks import TaskScore
@@ -16,6 +20,8 @@ from headway.training.weight_averaging import average_checkpoints, steps_to_aver
 
 if TYPE_CHECKING:
     from headway.training.trainer import Trainer
+
+RISEN_LOSS = 1.1  # times the first loss: more than the noise between batches
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,10 +73,11 @@ def limits_met(trainer: "Trainer") -> list[Limit]:
 
 
 def _describe_end(trainer: "Trainer") -> str:
-    """Why a run has ended, and after which step."""
+    """Why a run has ended, and after which step. A run with a time limit may have any number of steps ahead of it."""
     step, steps = trainer.state.progress.step, trainer.config.steps
     reasons = " and ".join(limit.reason for limit in limits_met(trainer))
-    return reasons if step >= steps else f"{reasons}, at step {step:,} of {steps:,}"
+    of_steps = "" if trainer.config.max_seconds else f" of {steps:,}"
+    return reasons if step >= steps else f"{reasons}, at step {step:,}{of_steps}"
 
 
 def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
@@ -81,9 +88,18 @@ def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
     if trainer.config.average_checkpoints and not is_stopped:
         average_last_checkpoints(trainer)
     if not is_stopped:
+        _note_risen_loss(trainer)
         trainer.on_message(f"finished    {_describe_end(trainer)}")
     _log_end(trainer, "interrupted" if is_stopped else "end")
     return make_result(trainer, is_stopped)
+
+
+def _note_risen_loss(trainer: "Trainer") -> None:
+    """Say so if the loss ended above its start: training went wrong, though nothing failed."""
+    first, last = trainer.meter.first_loss, trainer.meter.last_loss
+    if last > RISEN_LOSS * first:
+        hint = f"try a smaller train.lr than {trainer.config.lr:g} or more train.warmup_steps"
+        trainer.on_message(f"note        the training loss rose from {first:.2f} to {last:.2f}: {hint}")
 
 
 def is_complete(trainer: "Trainer") -> bool:
@@ -97,11 +113,20 @@ def complete_result(trainer: "Trainer") -> Result:
     """The result of a run that was already complete when it was resumed."""
     if not any(record.get("event") == "end" for record in trainer.run.read_log()):
         _log_end(trainer, "end")  # the process was killed before it could
-    settings = " ".join(f"--set {limit.way_out}" for limit in limits_met(trainer))
-    trainer.on_message(
-        f"complete    {_describe_end(trainer)}; to train longer: headway train {trainer.run.path} --resume {settings}"
-    )
+    # The settings that the run was resumed with are not stored while there is nothing to train.
+    unused = changed_settings(load_recipe(trainer.run.path), trainer.task.recipe)
+    settings = ", ".join(f"{name}={value}" for name, value in unused.items())
+    note = f"; {settings} {'was' if len(unused) == 1 else 'were'} not used" if unused else ""
+    command = _command_to_train_longer(trainer, unused)
+    trainer.on_message(f"complete    {_describe_end(trainer)}{note}; to train longer: {command}")
     return make_result(trainer)
+
+
+def _command_to_train_longer(trainer: "Trainer", settings: dict[str, str]) -> str:
+    """It lifts the limits that were met, and repeats the settings that the run was resumed with."""
+    settings = settings | dict(limit.way_out.split("=", 1) for limit in limits_met(trainer))
+    options = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
+    return f"headway train {shlex.quote(str(trainer.run.path))} --resume {options}{plugin_options()}"
 
 
 def average_last_checkpoints(trainer: "Trainer") -> None:

@@ -10,10 +10,11 @@ most steeply against log lr: an order of magnitude below divergence, a good peak
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from headway.config import Recipe
+from headway.config import Recipe, as_recipe
 from headway.data.loader import prefetch
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
@@ -48,7 +49,7 @@ class LRSweep:
 
 
 def find_lr(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     *,
     low: float = 1e-6,
     high: float = 1.0,
@@ -62,6 +63,7 @@ def find_lr(
         raise ConfigError(f"low={low}, high={high}: the sweep goes from a positive low up to a larger high")
     if steps < MIN_STEPS:
         raise ConfigError(f"steps={steps} are too few for a sweep: use at least {MIN_STEPS}")
+    recipe = as_recipe(recipe)
     device, config = parse_device(recipe.train.device), recipe.train
     task = make_task(recipe, on_message=on_message, on_prepare=on_prepare)
     torch.manual_seed(config.seed)

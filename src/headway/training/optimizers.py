@@ -5,14 +5,15 @@ use the same schedule scaled to `muon_lr`. `skip` is a scalar on the device, 1 i
 then leaves weights and moments unchanged, without a synchronisation.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headway.config import TrainConfig
+from headway.errors import ConfigError
 from headway.nn.linear import Linear
 
 MUON_LR = 0.02  # Jordan et al. 2024
@@ -27,6 +28,7 @@ class Optimizer:
         self.optimizers = [made] if isinstance(made, torch.optim.Optimizer) else list(made)
         self.peak_lr = config.lr
         self.device = device
+        self.initial_groups = [[dict(group) for group in optimizer.param_groups] for optimizer in self.optimizers]
         for group in self.groups:
             group["peak"] = group["lr"]
             if device.type == "cuda":
@@ -65,7 +67,7 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """All state tensors by name: {"exp_avg/blocks.0.norm1.weight": …}. Creates those that do not exist yet."""
         tensors = {}
-        for optimizer in self.optimizers:
+        for optimizer in filter(skips_by_itself, self.optimizers):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     state = optimizer.state[parameter]
@@ -74,14 +76,56 @@ class Optimizer:
                     tensors.update({f"{key}/{self.names[parameter]}": value for key, value in state.items()})
         return tensors
 
+    def registered_state(self) -> dict[str, Tensor]:
+        """The state of optimizers that plug-ins register, as far as it exists: of parameters, and numbers of groups."""
+        tensors: dict[str, Tensor] = {}
+        for i, optimizer in enumerate(self.optimizers):
+            if skips_by_itself(optimizer):
+                continue
+            for parameter, state in optimizer.state.items():
+                for key, value in state.items():
+                    kind = "" if isinstance(value, Tensor) else NUMBER
+                    if value is not None:
+                        tensors[f"optimizer/{i}/{kind}{key}/{self.names[cast(nn.Parameter, parameter)]}"] = _to_tensor(
+                            key, value
+                        )
+            for j, (group, initial) in enumerate(zip(optimizer.param_groups, self.initial_groups[i], strict=True)):
+                for key in initial:  # numbers that the optimizer counts up, not settings, which may change on resume
+                    value = group[key]
+                    if key != "lr" and isinstance(value, int | float) and value != initial[key]:
+                        tensors[f"optimizer/{i}/group {j}/{key}"] = _to_tensor(key, value)
+        return tensors
+
+    def load_registered_state(self, saved: Mapping[str, Tensor]) -> None:
+        """Restore what `registered_state` returned."""
+        parameters = {name: parameter for parameter, name in self.names.items()}
+        for name, tensor in saved.items():
+            if not name.startswith("optimizer/"):
+                continue
+            _, i, key, rest = name.split("/", 3)
+            optimizer = self.optimizers[int(i)]
+            if key.startswith("group "):
+                optimizer.param_groups[int(key.removeprefix("group "))][rest] = tensor.item()
+                continue
+            parameter = parameters[rest]
+            is_number = key.startswith(NUMBER)
+            value = tensor.item() if is_number else tensor.to(parameter.device)
+            optimizer.state[parameter][key.removeprefix(NUMBER)] = value
+
+
+NUMBER = "number "  # prefix of state that is a Python number, not a tensor
+
+
+def _to_tensor(key: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, int | float):
+        return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+    raise ConfigError(f"the optimizer's state {key!r} is {value!r:.40}: a checkpoint holds tensors and numbers only")
+
 
 def initial_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The state of a parameter before its first step, as the optimizer itself would create it.
-
-    An optimizer of a plug-in creates its state in `step`: zeros, of the names and shapes that a step leaves.
-    """
-    if not skips_by_itself(optimizer):
-        return _zero_state(optimizer, parameter)
+    """The state of a parameter before its first step, as the optimizer itself would create it."""
     if isinstance(optimizer, torch.optim.SGD) and not optimizer.defaults["momentum"]:
         return {}
     if isinstance(optimizer, Muon | torch.optim.SGD):
@@ -91,20 +135,6 @@ def initial_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> 
         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
         "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
     }
-
-
-def _zero_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """Zeros in the shape of the state that a step on a copy of the parameter creates."""
-    scratch = nn.Parameter(parameter.detach().clone())
-    scratch.grad = torch.zeros_like(scratch)
-    groups, options = optimizer.param_groups, optimizer.param_groups[0]
-    optimizer.param_groups = [{**options, "params": [scratch]}]
-    try:
-        optimizer.step()
-    finally:
-        optimizer.param_groups = groups
-    state = optimizer.state.pop(scratch, {})
-    return {name: torch.zeros_like(torch.as_tensor(value)) for name, value in state.items() if value is not None}
 
 
 def _decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:

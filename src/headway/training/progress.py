@@ -62,15 +62,18 @@ class ProgressMeter:
         peak_source: str,
         n_ranks: int,
         bytes_per_target: float | None,
+        tokens_per_target: float = 1.0,
     ):
         self.config, self.device, self.n_ranks = config, device, n_ranks
         self.flops_per_token, self.bytes_per_target = flops_per_token, bytes_per_target
         self.peak_flops, self.peak_source = peak_flops, peak_source
+        self.tokens_per_target = tokens_per_target
         self.start(TrainerProgress())
 
     def start(self, progress: TrainerProgress) -> None:
         """Start the clock, at the first step or at the one a run resumes from."""
         self.smoothed_loss = math.nan
+        self.first_loss = self.last_loss = math.nan  # as they are, not smoothed
         self.start_time, self.start_fraction = time.monotonic(), progress_fraction(progress, self.config)
         self.reset_throughput(progress)
 
@@ -81,8 +84,9 @@ class ProgressMeter:
     def update(self, progress: TrainerProgress, *, loss: float, lr: float, grad_norm: float) -> Progress:
         decay = LOSS_SMOOTHING
         is_first = math.isnan(self.smoothed_loss)
+        self.first_loss, self.last_loss = (loss if is_first else self.first_loss), loss
         self.smoothed_loss = loss if is_first else decay * self.smoothed_loss + (1 - decay) * loss
-        tokens_per_second = self.throughput.mark(progress.n_tokens)
+        tokens_per_second = self.tokens_per_target * self.throughput.mark(progress.n_tokens)
         fraction = min(progress_fraction(progress, self.config), 1.0)
         fraction_done = fraction - self.start_fraction
         elapsed = time.monotonic() - self.start_time

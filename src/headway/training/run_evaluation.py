@@ -1,25 +1,39 @@
-"""Evaluate the model of a run on a held-out split of the run's own data, or on another text read in the same way.
+"""Evaluate the model of a run on a held-out split of the run's own data, or on other data read in the same way.
 
 model, recipe = headway.load("runs/demo"), headway.load_recipe("runs/demo")
 score = evaluate_split(model, recipe, "valid")
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from headway.config import Recipe
+from headway.config import DataConfig, Recipe
 from headway.data.builtin import corpus
+from headway.data.loader import BatchLoader
+from headway.data.readers import READER_KINDS, format_of
+from headway.data.records import Record
+from headway.data.sources import DataSource, find_files, open_source
 from headway.data.splits import load_documents, read_split
 from headway.errors import DataError, InputError
 from headway.evaluation.perplexity import evaluate
-from headway.evaluation.validation import EvalResult
+from headway.evaluation.tasks import ValidationExamples
+from headway.evaluation.validation import EvalResult, ValidationSet
 from headway.models import Model
 from headway.models.base import tokenizer_of
+from headway.tokenizers import Tokenizer
 from headway.training.objectives import LossModule
-from headway.training.record_datasets import RECORD_KINDS, load_records, record_validation_set
+from headway.training.record_datasets import RECORD_KINDS, load_records, record_dataset
 from headway.training.task import resolve_objective
 from headway.training.text_datasets import context_of, mlm_validation_set
+
+TABLES = ("jsonl", "csv", "tsv", "parquet")
+FILES_OF_A_KIND = {  # what to give `headway eval`, by the kind of records that the model was trained on
+    "pairs": "a table with the columns of the run's data (.tsv, .csv, .jsonl), or two files as 'new.{en,de}'",
+    "labelled": "a table with the columns of the run's data (.csv, .tsv, .jsonl)",
+    "tagged": "a token-tag file that ends in .conll or as the run's data does",
+    "questions": "a SQuAD file that ends in .json",
+}
 
 
 def evaluate_split(
@@ -35,36 +49,110 @@ def evaluate_split(
     `context` (default: that of the recipe's [eval] table) and `batch_size` are those of `headway.evaluate`. Other
     objectives take both from the recipe.
     """
-    objective, tokenizer = resolve_objective(recipe), tokenizer_of(model)
-    if objective == "causal":
-        return evaluate(model, _documents(recipe, split), context=context or recipe.eval.context, batch_size=batch_size)
-    if tokenizer is None:
-        raise InputError(
-            "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
-        )
-    if objective == "masked":
-        validation = mlm_validation_set(_documents(recipe, split), tokenizer, recipe)
-    else:
-        records = load_records(recipe, split, RECORD_KINDS[objective])
-        labels = getattr(model.config, "labels", None) or None
-        validation = record_validation_set(records, objective, tokenizer, recipe, context_of(recipe), labels)
+    if (kind := record_kind(recipe)) is not None:
+        return evaluate_records(model, recipe, load_records(recipe, split, kind), f"{recipe.data.path}, {split} split")
+    documents = list(read_split(recipe.data, split))
+    if not documents:
+        raise DataError(f"{recipe.data.path} has no {split} split: set data.{split}_fraction when training")
+    context = context or recipe.eval.context
+    return evaluate_documents(model, recipe, documents, context=context, batch_size=batch_size)
+
+
+def record_kind(recipe: Recipe) -> str | None:
+    """The kind of records that a recipe trains on, such as "labelled"; None if it trains on running text."""
+    return RECORD_KINDS.get(resolve_objective(recipe))
+
+
+def evaluate_records(model: Model, recipe: Recipe, records: list[Record], name: str) -> EvalResult:
+    """Score a model on records of the kind that it was trained on. `name` says in errors where they come from."""
+    objective, tokenizer = resolve_objective(recipe), _require_tokenizer(model)
+    labels = getattr(model.config, "labels", None) or None
+    try:
+        dataset, _ = record_dataset(objective, records, tokenizer, context_of(recipe), labels)
+    except DataError as error:
+        raise DataError(f"{name} cannot be scored: {error}") from None
+    return _score(model, objective, ValidationExamples(BatchLoader(dataset, recipe.eval.batch_size, shuffle=False)))
+
+
+def evaluate_documents(
+    model: Model, recipe: Recipe | None, documents: list[str], *, context: int | None, batch_size: int
+) -> EvalResult:
+    """Score a model on running text, with the objective of its recipe: masked, or causal as without a recipe."""
+    objective = "causal" if recipe is None else resolve_objective(recipe)
+    if recipe is None or objective == "causal":
+        return evaluate(model, documents, context=context, batch_size=batch_size)
+    return _score(model, objective, mlm_validation_set(documents, _require_tokenizer(model), recipe))
+
+
+def _score(model: Model, objective: str, validation: ValidationSet) -> EvalResult:
     loss_module = LossModule(model, objective).eval()
     with torch.no_grad():
         return validation.score(lambda batch: loss_module(batch.to(model.device)))
 
 
-def _documents(recipe: Recipe, split: Literal["valid", "test"]) -> list[str]:
-    documents = list(read_split(recipe.data, split))
-    if not documents:
-        raise DataError(f"{recipe.data.path} has no {split} split: set data.{split}_fraction when training")
-    return documents
+def _require_tokenizer(model: Model) -> Tokenizer:
+    if (tokenizer := tokenizer_of(model)) is None:
+        raise InputError(
+            "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
+        )
+    return tokenizer
+
+
+# ── other data than the run's own ─────────────────────────────────────────────────────────────────────────────────
+
+
+def load_evaluation_records(recipe: Recipe, path: str) -> list[Record]:
+    """The records at a path, which must be of the kind that the recipe trains on."""
+    kind, source = record_kind(recipe), open_as_trained(path, recipe)
+    if source.kind != kind:
+        raise DataError(
+            f"{path} holds {source.kind}, but this model is scored on {kind}: give {FILES_OF_A_KIND[str(kind)]}"
+        )
+    return list(source.records())
 
 
 def load_evaluation_text(model: Model, path: str, recipe: Recipe | None = None) -> list[str]:
-    """The documents at a path, read as the model was trained: line by line if `is_read_by_line`."""
+    """The documents at a path, read as the model was trained."""
+    if recipe is not None:
+        return list(open_as_trained(path, recipe).documents())
+    is_lines = corpus(path) is None and is_read_by_line(model)
+    return load_documents(path, format="lines" if is_lines else "auto")
+
+
+def open_as_trained(path: str, recipe: Recipe) -> DataSource:
+    """Open data with the [data] options of a recipe, as far as they apply to the format at hand."""
+    data = recipe.data
     if corpus(path) is not None:
-        return load_documents(path)
-    return load_documents(path, format="lines" if is_read_by_line(model, recipe) else "auto")
+        return open_source(path)
+    if "{" in path:  # parallel files
+        return open_source(path, errors=data.errors)
+    format = _format_as_trained(path, data)
+    options: dict[str, Any] = {"errors": data.errors}
+    is_registered = format in READER_KINDS
+    if format in TABLES or is_registered:
+        options |= {"text": data.text, "label": data.label, "pairs": data.pairs}
+    if format == "text" or is_registered:
+        options["separator"] = data.separator
+    if format == "conll" or is_registered:
+        options["tag_scheme"] = data.tag_scheme
+    if format in TABLES and not is_registered:
+        options |= _default_columns(record_kind(recipe), data)
+    # "auto" also checks that the files of a folder have one format.
+    return open_source(path, format=format if format == data.format else "auto", **options)
+
+
+def _format_as_trained(path: str, data: DataConfig) -> str:
+    """The recipe's own format if the path ends as the recipe's data does, else the format of the ending."""
+    format = format_of(find_files(path)[0])
+    own_paths = [*(data.mix or [data.path]), *filter(None, (data.valid_path, data.test_path))]
+    return data.format if data.format != "auto" and format in map(format_of, own_paths) else format
+
+
+def _default_columns(kind: str | None, data: DataConfig) -> dict[str, str]:
+    """Columns for a recipe whose own data has none, such as a built-in task or parallel files."""
+    if kind == "pairs" and data.pairs is None:
+        return {"pairs": "1,2"}
+    return {"label": "label"} if kind == "labelled" and data.label is None else {}
 
 
 def split_evaluation_text(model: Model, text: str, recipe: Recipe | None = None) -> list[str]:

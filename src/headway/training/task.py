@@ -146,6 +146,11 @@ def resolve_objective(recipe: Recipe) -> str:
         raise ConfigError(
             f"eval.metric={recipe.eval.metric!r} generates text, which a sharded model cannot: set eval.metric=loss"
         )
+    for name in ("ar_alpha", "tar_beta", "rdrop_alpha"):
+        if setting in BASE_OBJECTIVES and (value := getattr(recipe.train, name)):
+            raise ConfigError(
+                f"train.{name}={value} is part of the built-in losses, not of train.objective={setting!r}: set it to 0"
+            )
     for name in ("ar_alpha", "tar_beta"):
         if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
             raise ConfigError(
@@ -283,8 +288,20 @@ def _with_vocabulary(recipe: Recipe, tokenizer: Tokenizer, **changes: Any) -> Re
     return recipe.replace(model=recipe.model.replace(**changes))
 
 
+TRAINED_TO_SIZE = {  # tokenizers whose vocabulary grows to a given size, and what it grows by
+    "bpe": "pairs to merge",
+    "wordpiece": "pairs to merge",
+    "unigram": "pieces",
+    "word": "words",
+}
+
+
 def _describe_tokenizer(recipe: Recipe, tokenizer: Tokenizer) -> str:
-    return f"tokenizer   {recipe.tokenizer.path or recipe.tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
+    config, n_tokens = recipe.tokenizer, tokenizer.vocab_size
+    described = f"tokenizer   {config.path or config.kind}, {n_tokens:,} tokens"
+    if config.path is None and config.kind in TRAINED_TO_SIZE and n_tokens < (config.vocab_size or 0):
+        described += f" of {config.vocab_size:,} asked for: the text has no more {TRAINED_TO_SIZE[config.kind]}"
+    return described
 
 
 def _describe_size(n_bytes: int, n_documents: int) -> str:

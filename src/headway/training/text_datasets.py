@@ -33,10 +33,11 @@ def carries_state(recipe: Recipe) -> bool:
         )
     train = recipe.train
     is_supported = train.grad_accum_steps == 1 and train.parallel == "none" and len(recipe.data.mix) < 2
+    is_supported = is_supported and train.objective in ("auto", "causal")  # a registered loss takes no state
     if setting is True and not is_supported:
         raise ConfigError(
-            "train.carry_state=true needs one process, train.grad_accum_steps=1 and one data source: each row of a "
-            "batch must continue the same row of the previous one"
+            "train.carry_state=true needs one process, train.grad_accum_steps=1, one data source and the objective "
+            "causal: each row of a batch must continue the same row of the previous one"
         )
     return is_supported and (is_recurrent if setting == "auto" else setting)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import psutil
 import torch
 
+from headway.entry_points import plugin_options
 from headway.errors import count
 from headway.training.progress import OnMessage
 
@@ -156,4 +157,5 @@ class BusyWatch:
             self.on_message(
                 f"note        other processes use {_describe_use(in_use)}, which slows {self.threads} threads down: "
                 f"stop with Ctrl-C, then headway train {self.run} --resume --set train.threads={threads}"
+                f"{plugin_options()}"
             )

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import torch
 
-from headway.config import ModelConfig, Recipe
+from headway.config import ModelConfig, Recipe, as_recipe
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
+from headway.entry_points import plugin_options
 from headway.errors import ConfigError, DataError, count
 from headway.evaluation.perplexity import batch_nll
 from headway.evaluation.validation import EvalResult, NotScored
@@ -39,7 +40,7 @@ RANK_SEED_STRIDE = 1_000_003  # between the seeds of two ranks
 
 
 def train(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     *,
     model: Model | None = None,
     out: str | Path | None = None,
@@ -52,12 +53,15 @@ def train(
 ) -> Result:
     """Train a recipe into the folder `out` (default: the next free `runs/train`).
 
-        result = headway.train(headway.load_recipe("demo"), out="runs/demo")
+        result = headway.train("demo", out="runs/demo")
         print(result.scores["bits_per_byte"], result.model)
+
+    `recipe` is a recipe, or what `headway.load_recipe` takes: the name of a shipped one, a TOML file, or a run.
 
     `model` is trained from its own weights, with its own tokenizer if it has one, in place of the recipe's model.
 
-    With `resume`, training continues from the last intact checkpoint if the run exists; otherwise it starts.
+    With `resume`, training continues from the last intact checkpoint if the run exists; otherwise it starts. If
+    `recipe` is the folder of a run, `out` is that folder by default: `headway.train("runs/demo", resume=True)`.
 
     Progress is shown on stderr: as a bar in a terminal or a notebook, else as a line every few seconds. `quiet=True`
     turns it off, and so do the callbacks `on_step`, `on_message` and `on_prepare`: pass any of them to report the
@@ -67,6 +71,9 @@ def train(
     may raise `StopTraining` to end the run, `on_message` gets a line per stage, `on_prepare` the progress of tokenizing
     the text, and `on_model_ready` the model before its first step.
     """
+    if resume and out is None and isinstance(recipe, str | Path) and Run.exists(recipe):
+        out = recipe
+    recipe = as_recipe(recipe)
     if model is not None:
         recipe = recipe.replace(model=_config_of(model), preset="")
     device = local_device(parse_device(recipe.train.device))
@@ -202,7 +209,7 @@ def _check_data(run: Run, task: Task) -> None:
     if start.get("data", task.fingerprints) != task.fingerprints:
         raise DataError(
             f"{task.recipe.data.path} is not the data that {run.path} was started with: restore it, or start a new "
-            f"run: headway train {run.path} --out NEW"
+            f"run: headway train {run.path} --out NEW{plugin_options()}"
         )
 
 

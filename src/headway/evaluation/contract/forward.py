@@ -12,7 +12,7 @@ def check_shape(p: Probe) -> None:
     outputs = {"forward": p.output(p.ids)}
     if p.kind != "encoder" and callable(getattr(p.model, "step", None)):
         p.step(p.ids, p.start())  # says what is wrong if it does not return a pair
-        outputs["step"] = p.model.step(p.ids, p.start())[0]
+        outputs["step"] = p.model.step(p.ids.clone(), p.start())[0]
     for name, output in outputs.items():
         if not isinstance(output, Tensor) or not output.is_floating_point():
             kind = f"{output.dtype} tensor" if isinstance(output, Tensor) else type(output).__name__
@@ -63,6 +63,7 @@ def check_inputs(p: Probe) -> None:
                 hint = "Usual cause: an in-place operation, such as masked_fill_ or ids[…] = 0. Work on a copy."
                 raise Violation(f"{method} changes its argument {name}", hint)
 
+    p = replace(p, shares_inputs=True)
     p.forward(p.ids, p.lengths)
     compare_inputs("forward")
     if p.kind != "encoder":

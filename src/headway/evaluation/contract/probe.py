@@ -56,6 +56,7 @@ class Probe:
     source: Tensor | None  # (B, S), for an encoder-decoder
     source_mask: Tensor | None
     atol: float
+    shares_inputs: bool = False  # pass the tensors themselves to the model, not copies
 
     @property
     def batch_size(self) -> int:
@@ -77,13 +78,17 @@ class Probe:
         """The ids (B, T) with other tokens beyond the lengths (B,)."""
         return torch.where(padding(lengths, ids.shape[1]), ids, self.other(ids))
 
+    def _given(self, tensor: Tensor) -> Tensor:
+        """A copy to pass to the model, which must not change it; the tensor itself where that is checked."""
+        return tensor if self.shares_inputs else tensor.clone()
+
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def source_inputs(self, rows: Sequence[int] | None) -> dict[str, Any]:
         if self.source is None or self.source_mask is None:
             return {}
-        if rows is None:  # the tensors themselves, so that a model that modifies them is found
-            return {"source": self.source, "source_mask": self.source_mask}
+        if rows is None:
+            return {"source": self._given(self.source), "source_mask": self._given(self.source_mask)}
         index = torch.tensor(list(rows), device=self.source.device)
         return {"source": self.source[index], "source_mask": self.source_mask[index]}
 
@@ -93,7 +98,7 @@ class Probe:
         if lengths is not None:
             is_encoder = self.kind == "encoder"
             options |= {"mask": padding(lengths, ids.shape[1])} if is_encoder else {"lengths": lengths}
-        return _call("model", self.model, ids, **options)
+        return _call("model", self.model, self._given(ids), **options)
 
     def forward(self, ids: Tensor, lengths: Tensor | None = None, rows: Sequence[int] | None = None) -> Tensor:
         """Scores (B, T, V); of an encoder (B, T, D), or (B, 1, C) if it gives one vector per text."""
@@ -106,7 +111,7 @@ class Probe:
 
     def step(self, ids: Tensor, state: Any, lengths: Tensor | None = None, *, last: bool = False) -> tuple[Tensor, Any]:
         options: dict[str, Any] = ({} if lengths is None else {"lengths": lengths}) | ({"last": True} if last else {})
-        result = _call("step", self.model.step, ids, state, **options)
+        result = _call("step", self.model.step, self._given(ids), state, **options)
         if not isinstance(result, tuple) or len(result) != 2:
             raise Violation(f"step returns a {type(result).__name__}", "It must return the pair (logits, state).")
         return self.scores(result[0], ids.shape[1]), result[1]

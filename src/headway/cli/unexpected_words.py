@@ -1,0 +1,78 @@
+"""Answers to words on a command line that have no place there: commands that do not exist, arguments that are too many,
+and values that are not numbers.
+
+$ headway sample runs/demo
+Error: no command 'sample'; did you mean headway generate?
+$ headway generate runs/demo Once upon a time
+Error: too many arguments; quote the prompt: headway generate runs/demo "Once upon a time"
+$ headway train demo --set train.steps = 20
+Error: too many arguments; --set takes NAME=VALUE without spaces: --set train.steps=20
+"""
+
+import re
+import shlex
+from typing import Any
+
+from headway.cli.unknown_options import in_quotes
+
+# What other tools call a command.
+COMMANDS = {
+    "complete": "generate",
+    "evaluate": "eval",
+    "fit": "train",
+    "gen": "generate",
+    "list": "runs",
+    "ls": "runs",
+    "lr_find": "lr-find",
+    "perplexity": "eval",
+    "plot": "show",
+    "run": "generate",
+    "sample": "generate",
+    "score": "eval",
+    "test": "eval",
+    "tokenize": "tokenizer",
+}
+TEXTS = ("prompt", "text", "target")  # arguments that may hold several words
+
+
+def explain_unknown_command(name: str, ctx: Any) -> str:
+    """One line about a command that the group of `ctx` does not have; empty if nothing is known about it."""
+    commands = ctx.command.commands
+    if (meant := COMMANDS.get(name)) in commands:
+        return f"no command {name!r}; did you mean {ctx.command_path} {meant}?"
+    for group, command in commands.items():
+        if name in getattr(command, "commands", {}):
+            return f"no command {name!r}; did you mean {ctx.command_path} {group} {name}?"
+    return ""
+
+
+def explain_extra_arguments(extra: list[str], words: list[str], ctx: Any) -> str:
+    """One line about arguments that the command of `ctx` does not take; `words` are all that were given."""
+    if setting := _setting_with_spaces(words):
+        return f"too many arguments; --set takes NAME=VALUE without spaces: --set {shlex.quote(setting)}"
+    arguments = [p.name for p in ctx.command.get_params(ctx) if p.param_type_name == "argument"]
+    texts = [name for name in arguments if name in TEXTS]
+    if texts:
+        text = " ".join([*(ctx.params[name] or "" for name in texts), *extra])
+        others = [shlex.quote(str(ctx.params[name])) for name in arguments if name not in TEXTS]
+        return f"too many arguments; quote the {texts[0]}: {' '.join([ctx.command_path, *others])} {in_quotes(text)}"
+    takes = f"takes only {' and '.join(name.upper() for name in arguments)}" if arguments else "takes no arguments"
+    return f"unexpected {' '.join(map(repr, extra))}: {ctx.command_path} {takes}"
+
+
+def _setting_with_spaces(words: list[str]) -> str:
+    """The setting in `--set train.steps = 20` or `--set train.steps 20`, as it should be: "train.steps=20"."""
+    for i, word in enumerate(words[:-2]):
+        if word == "--set" and re.fullmatch(r"[\w.:-]+=?", words[i + 1]):
+            name, *rest = (words[i + 1].rstrip("="), *words[i + 2 : i + 4])
+            value = next((text for text in (word.lstrip("=") for word in rest) if text), "")
+            if value and not value.startswith("-"):
+                return f"{name}={value}"
+    return ""
+
+
+def explain_value(message: str, value: str) -> str:
+    """The parser's message about the value of an option, in plain words."""
+    if re.search(r"valid (float|number)", message):
+        return f"{value!r} is not a number"
+    return f"{value!r} is not a whole number" if "valid integer" in message else message.removeprefix("Value error, ")

@@ -1,0 +1,93 @@
+"""headway eval on files other than the data of the run, which are read as that data was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import headway
+from headway.training.run_evaluation import evaluate_split
+from tests.cli.running import run
+from tests.plugin_registries import restored_registries
+from tests.training.recipes import for_objective, make
+
+NEW_FILES = {"pairs": "new.tsv", "classify": "new.tsv", "tag": "new.conll", "span": "new.json", "masked": "new.txt"}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def train(objective, folder, **train):
+    """A run of two steps; returns its recipe."""
+    recipe = for_objective(objective, folder, steps=2, **train)
+    headway.train(recipe, out="runs/x", quiet=True)
+    return headway.load_recipe("runs/x")
+
+
+@pytest.mark.parametrize("objective", NEW_FILES)
+def test_a_file_of_the_same_format_is_scored_as_a_split_of_the_run_is(objective, folder, capsys):
+    recipe = train(objective, folder)
+    file = NEW_FILES[objective]
+    data = recipe.data.path
+    (folder / file).write_text(Path(data).read_text())
+    code, out, err = run(f"eval runs/x {file} --json {'--num-beams 1' if objective == 'pairs' else ''}", capsys)
+    assert code == 0, err
+    score = json.loads(out)
+    assert score["text"] == file
+    # the same records as the validation split, if that is the whole file
+    whole = recipe.replace(data=recipe.data.replace(valid_path=data))
+    expected = evaluate_split(headway.load("runs/x"), whole)
+    assert score["nats_per_target"] == pytest.approx(expected.nats_per_target, rel=1e-5)
+    assert score["n_targets"] == expected.n_targets
+
+
+@pytest.fixture
+def tickets(folder):
+    """A language model of the column `body` of a table."""
+    rows = [json.dumps({"id": i, "body": "one two three four five six. " * 3 + str(i), "x": "y"}) for i in range(40)]
+    (folder / "tickets.jsonl").write_text("\n".join(rows) + "\n")
+    data = {"path": "tickets.jsonl", "text": "body"}
+    headway.train(make(folder, data=data, train={"steps": 2}), out="runs/tickets", quiet=True)
+
+
+def test_a_language_model_reads_the_column_it_was_trained_on(tickets, folder, capsys):
+    (folder / "new.jsonl").write_text('{"id": 1, "body": "one two", "other": "three"}\n')
+    (folder / "new.txt").write_text("one two")
+    by_format = {f: json.loads(run(f"eval runs/tickets new.{f} --json", capsys)[1]) for f in ("jsonl", "txt")}
+    assert by_format["jsonl"]["n_bytes"] == len("one two")
+    assert by_format["jsonl"]["bits_per_byte"] == by_format["txt"]["bits_per_byte"]
+    (folder / "other.jsonl").write_text('{"id": 1, "text": "one two"}\n')
+    code, _, err = run("eval runs/tickets other.jsonl", capsys)
+    assert code == 1
+    assert "there is no column 'body'. The columns are: 'id', 'text'" in err.replace(" Did you mean 'id'?", "")
+
+
+def test_other_files_than_those_of_the_task_are_refused(folder, capsys):
+    train("classify", folder)
+    (folder / "new.txt").write_text("the red cat\n")
+    code, _, err = run("eval runs/x new.txt", capsys)
+    assert code == 1
+    assert "new.txt holds text, but this model is scored on labelled: give a table with the columns of the run" in err
+    (folder / "new.tsv").write_text("text\tlabel\nthe red cat\tvehicle\n")
+    code, _, err = run("eval runs/x new.tsv", capsys)
+    assert code == 1
+    assert "new.tsv cannot be scored: " in err
+    assert "vehicle" in err
+    for command in ("eval runs/x --text red", "eval runs/x/checkpoints/step-2 new.tsv"):
+        code, _, err = run(command, capsys)
+        assert code == 2
+        assert "a Classifier is scored on labelled data: headway eval RUN [FILE.csv]; to predict, see docs/howto" in err
+
+
+def test_a_translator_is_scored_by_the_metric_of_its_run(folder, capsys):
+    with restored_registries():
+        headway.register("metric", "n_words", lambda texts, references: sum(len(r.split()) for r in references))
+        recipe = for_objective("pairs", folder, steps=2)
+        recipe = recipe.replace(eval=recipe.eval.replace(metric="n_words"))
+        headway.train(recipe, out="runs/x", quiet=True)
+        (folder / "new.tsv").write_text("source\ttarget\nred green\tgreen red\ncat dog\tdog cat\n")
+        assert json.loads(run("eval runs/x new.tsv --json --limit 1", capsys)[1])["n_words"] == 2
+        assert "\nn_words         4\n" in run("eval runs/x new.tsv", capsys)[1]
