@@ -31,7 +31,7 @@ TEST_MODULES = ("headway_extend", "mine", "yours", "contract_plugin")
 @contextmanager
 def restored_registries() -> Iterator[None]:
     tables, lists = [dict(table) for table in TABLES], [copy.deepcopy(table) for table in LISTS]
-    registered, modules, path = set(plugins._registered), set(sys.modules), list(sys.path)
+    registered, modules, path = set(plugins.REGISTERED), set(sys.modules), list(sys.path)
     declared.cache_clear()
     try:
         yield
@@ -42,8 +42,8 @@ def restored_registries() -> Iterator[None]:
         for table, old in zip(LISTS, lists, strict=True):
             for name, values in old.items():
                 table[name][:] = values
-        plugins._registered.clear()
-        plugins._registered.update(registered)
+        plugins.REGISTERED.clear()
+        plugins.REGISTERED.update(registered)
         for name in set(sys.modules) - modules:
             if name.partition(".")[0] in TEST_MODULES or name.startswith("headway_plugin_"):
                 del sys.modules[name]

@@ -13,12 +13,13 @@ from torch import nn
 
 import headway
 from headway.analysis.attention import attention_maps
+from headway.analysis.curves import loss_unit
 from headway.comparison.report import plot
 from headway.config import ModelConfig, load_recipe
 from headway.errors import CheckpointError, ConfigError, InputError
 from headway.evaluation.metrics import METRICS
 from headway.generation.beam_search import beam_search
-from headway.models import Model, UncachedLM
+from headway.models import GPT, Model, UncachedLM
 from headway.plugins import load_plugin
 from headway.sampling import NumberParam, Pipeline
 from headway.training.objectives import OBJECTIVES
@@ -554,3 +555,30 @@ def test_families_of_ones_own_have_a_line_in_the_plot_of_a_comparison(tmp_path):
     comparison = headway.compare(["last", "gpt"], data="my.txt", **budget, out=tmp_path / "c", quiet=True)
     assert all(result.flops > 0 for result in comparison.results)
     plot(comparison, tmp_path / "c.png")
+
+
+def test_an_unregistered_subclass_is_not_saved_as_its_parent(tmp_path):
+    class Doubled(GPT):
+        def forward(self, ids, lengths=None, documents=None):
+            return 2 * super().forward(ids, lengths, documents)
+
+    model = Doubled(headway.create("gpt-tiny", vocab_size=9).config)
+    with pytest.raises(CheckpointError, match="Doubled is not registered"):
+        model.save(tmp_path / "doubled")
+    with pytest.raises(ConfigError, match="whose family is registered"):
+        headway.train("demo", model=model, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "doubled").exists()
+
+
+def test_the_loss_of_a_registered_objective_is_not_shown_as_bits_per_byte(tmp_path):
+    register_last()
+    Path("my.txt").write_text("The cat sat on the mat. " * 200)
+    headway.register(
+        "objective", "half", lambda m, b, s=0.0: (OBJECTIVES["causal"](m, b, s)[0] / 2, None), like="causal"
+    )
+    settings = ["data.path=my.txt", "tokenizer.kind=char", "model.family=last", "train.steps=2", "train.objective=half"]
+    seen = []
+    result = headway.train(load_recipe("demo", settings), out=tmp_path / "run", on_step=seen.append)
+    assert [progress.bits_per_byte for progress in seen] == [None, None]
+    assert result.scores["bits_per_byte"] > 0
+    assert loss_unit({"run": headway.open_run(tmp_path / "run")}) == "nats; of training: half"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headway.errors import InputError
-from headway.run_table import RunTable
+from headway.run_table import RunTable, _number
 from headway.tables import Column, render_table
 
 RUNS = {
@@ -144,3 +144,11 @@ def test_wide_columns_are_shortened_before_narrow_ones_are_left_out():
     ]
     assert render_table(columns, width=25).splitlines() == ["name                score", "…/to/a/run/by/name    1.5"]
     assert "score" not in render_table(columns, width=18)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1,500", 1500), ("100k", 1e5), ("2.5M", 2.5e6), ("90%", 0.9), ("1e-3", 1e-3)]
+)
+def test_numbers_are_read_as_the_table_writes_them(text, number):
+    assert _number(text) == pytest.approx(number)
+    assert _number("abc") is None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_.\-]*"
 
-_registered: set[tuple[str, str]] = set()  # (kind, name): only these may be registered again
+REGISTERED: set[tuple[str, str]] = set()  # (kind, name): only these may be registered again
 
 
 @overload
@@ -135,12 +135,12 @@ def register(kind: str, name: str, value: Any, *, replace: bool = False, **optio
         )
     if not callable(value):
         raise ConfigError(f"register({kind!r}, {name!r}, …) needs a function or class, not {value!r:.60}")
-    if name in _taken(kind) and not ((kind, name) in _registered and replace):
-        way_out = "pass replace=True to replace yours" if (kind, name) in _registered else "choose another name"
+    if name in _taken(kind) and not ((kind, name) in REGISTERED and replace):
+        way_out = "pass replace=True to replace yours" if (kind, name) in REGISTERED else "choose another name"
         raise ConfigError(f"there is already {with_article(kind)} named {name!r}: {way_out}")
     _check_options(kind, options)
     _REGISTRARS[kind](name, value, **options)
-    _registered.add((kind, name))
+    REGISTERED.add((kind, name))
     if kind in CHOICES and name not in CHOICES[kind]:
         CHOICES[kind].append(name)
 

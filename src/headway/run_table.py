@@ -122,8 +122,11 @@ class RunTable:
             if _is_missing(value):
                 return False
             number = _number(text)
-            if isinstance(value, int | float) and not isinstance(value, bool) and number is not None:
-                return OPERATORS[sign](value, number)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                if number is not None:
+                    return OPERATORS[sign](value, number)
+                if sign not in ("=", "!="):
+                    raise InputError(f"{condition!r}: {column} is a number, and {text!r} is not one")
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             if sign in ("=", "!="):
                 return fnmatch.fnmatchcase(shown, text) == (sign == "=")
@@ -165,8 +168,11 @@ def _date(run: TrainingRun) -> str | None:
 
 
 def _number(text: str) -> float | None:
+    """A number as the table writes it, too: 1,500, 100k, 2.5M or 90%."""
+    match = re.fullmatch(r"(.+?)\s*([kKMB%]?)", text.replace(",", ""))
+    factors = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "%": 0.01}
     try:
-        return float(text)
+        return float(match[1]) * factors[match[2]] if match else None
     except ValueError:
         return None
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import headway
+from headway.config import RNNConfig
 from headway.errors import HeadwayError, InputError
 from headway.evaluation.contract import PROPERTIES, check_contract
 from headway.models.bert import MaskedLM
@@ -20,6 +21,7 @@ from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.rnn import RNN
 from headway.models.tiny import create_tiny
 from tests.evaluation.duck_models import Attention, CacheState, HiddenState, Recurrent, V, last_of, new_tokens
+from tests.plugin_registries import restored_registries
 
 SMALL_RNN = {"vocab_size": V, "d_model": 8}
 
@@ -386,10 +388,16 @@ def test_what_a_saved_model_loses_is_found():
             logits, state = super().step(ids, state, lengths, last=last)
             return logits * self.scale, state
 
-    model = Scaled(headway.create("rnn", **SMALL_RNN).config)
-    assert check_contract(model).passed
-    model.scale = 3.0
-    assert [finding.name for finding in check_contract(model).findings] == ["save"]
+    class ScaledConfig(RNNConfig, frozen=True, kw_only=True):
+        pass
+
+    with restored_registries():
+        headway.register("family", "scaled", Scaled, config=ScaledConfig)
+        model = Scaled(ScaledConfig(**SMALL_RNN))
+        model.init_weights()
+        assert check_contract(model).passed
+        model.scale = 3.0
+        assert [finding.name for finding in check_contract(model).findings] == ["save"]
 
 
 def test_notes_do_not_fail():

@@ -17,6 +17,7 @@ from headway.errors import InputError, suggest
 from headway.run_reader import TrainingRun, find_runs, open_run
 
 X_COLUMNS = {"step": "step", "seconds": "seconds", "tokens": "train_tokens"}  # → their names in the log
+BUILT_IN_OBJECTIVES = frozenset({"causal", "masked", "pairs", "classify", "tag", "span"})
 X_LABELS = {
     "step": "training steps",
     "seconds": "training time in seconds",
@@ -89,7 +90,11 @@ def named_runs(paths: Sequence[str | Path]) -> dict[str, TrainingRun]:
 
 
 def loss_unit(runs: Mapping[str, TrainingRun]) -> str:
-    """What the loss of these runs is measured in: "nats per token", or "nats per target" if not all are of text."""
+    """What the loss of these runs is measured in: "nats per token", or "nats per target" if not all are of text. The
+    training loss of a registered objective has a unit of its own."""
+    objectives = {str(run.metadata.get("objective", "causal")) for run in runs.values()}
+    if own := sorted(objectives - BUILT_IN_OBJECTIVES):
+        return f"nats; of training: {', '.join(own)}"
     is_text = all(run.metadata.get("objective", "causal") in ("causal", "masked") for run in runs.values())
     return "nats per token" if is_text else "nats per target"
 

@@ -213,7 +213,10 @@ def _given_text(path: str | None, content: str | None) -> _GivenText | None:
     from headway.data.text_files import decode_text
 
     if path == "-":
-        return _GivenText("stdin", decode_text(sys.stdin.buffer.read(), "stdin"))
+        content = decode_text(sys.stdin.buffer.read(), "stdin")
+        if content.lstrip().startswith("{") and "\n" in content:
+            print("note: stdin is scored as plain text; to read JSON lines, name a file .jsonl", file=sys.stderr)
+        return _GivenText("stdin", content)
     if content is not None:
         return _GivenText("--text", content)
     return None if path is None else _GivenText(path)

@@ -301,15 +301,15 @@ class Recipe(Config, frozen=True, kw_only=True):
 
     def explained(self) -> str:
         """TOML with every setting and what it means; unset ones are commented out."""
-        lines = [f"description = {_toml(self.description)}"]
+        lines = [f"description = {toml_value(self.description)}"]
         for table in ("model", "tokenizer", "data", "train", "eval"):
             config = getattr(self, table)
             lines += ["", f"[{table}]"]
             if table == "model":
-                lines += [f"name = {_toml(self.preset)}  # the preset that these settings start from"] * bool(
+                lines += [f"name = {toml_value(self.preset)}  # the preset that these settings start from"] * bool(
                     self.preset
                 )
-                lines.append(f"family = {_toml(config.family)}  # {listed(FAMILIES)}")
+                lines.append(f"family = {toml_value(config.family)}  # {listed(FAMILIES)}")
             meanings = descriptions(type(config))
             for name in config.__struct_fields__:
                 value, note = getattr(config, name), f"  # {meanings[name]}" if name in meanings else ""
@@ -319,7 +319,7 @@ class Recipe(Config, frozen=True, kw_only=True):
                 elif table == "model" and name in self._unset_settings():
                     lines.append(f'{name} = "none"{note}')
                 else:
-                    lines.append(f"# {name} ={note}" if value is None else f"{name} = {_toml(value)}{note}")
+                    lines.append(f"# {name} ={note}" if value is None else f"{name} = {toml_value(value)}{note}")
         return "\n".join(lines) + "\n"
 
 
@@ -571,17 +571,17 @@ def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:
         for name in new.__struct_fields__:
             if getattr(old, name) != (value := getattr(new, name)):
                 plain = msgspec.to_builtins(value)
-                text = "none" if plain is None else plain if isinstance(plain, str) else _toml(plain)
+                text = "none" if plain is None else plain if isinstance(plain, str) else toml_value(plain)
                 changed[f"{table}.{name}"] = text
     return changed
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """A value as TOML on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{toml_value(key)} = {toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
 
 

@@ -48,6 +48,7 @@ _HEADS: dict[str, Callable[[Any], Model]] = {
 _BUILDERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
 _BUILDERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
 
+_BUILT_IN = frozenset(MODELS.values())
 WEIGHTS = "model.safetensors"
 AVERAGED = "averaged"  # subfolder of a run: the mean of its last checkpoints
 SHARDS = "shards"  # subfolder of a distributed checkpoint: the weights in shards, by Headway's names
@@ -67,6 +68,7 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
 def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     """Write the files of a model into an existing folder; with `weights=False`, all but the weights."""
     config = model.config
+    _check_registered(model)
     _check_tokenizer(model, folder)
     tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
     for layout in LAYOUTS.get(type(model).__name__, ()) if _is_built_in(model) else ():
@@ -203,6 +205,18 @@ def _check_renamed(document: Mapping[str, Any], fields: set[str], file: Path) ->
         name = old.removeprefix("model.")
         if old.startswith("model.") and name in document and name not in fields and new in fields:
             raise CheckpointError(f"{file} has the setting {name!r}, whose name is {new!r} now: rename it in the file")
+
+
+def _check_registered(model: Model) -> None:
+    """Refuse a subclass that is not registered: its files would be loaded as its parent."""
+    known = {MODELS.get(model.config.family), *_HEADS.values(), *_BUILT_IN}
+    classes = type(model).__mro__  # FSDP derives a class of its own from the model's
+    if type(model) not in known and not (type(model).__name__.startswith("FSDP") and classes[2] in known):
+        name = type(model).__name__
+        raise CheckpointError(
+            f"{name} is not registered, so its files would be loaded as another class: register it as a family of its "
+            f"own, headway.register('family', NAME, {name}, config=…)"
+        )
 
 
 def _check_tokenizer(model: Model, folder: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headway.config.recipe import _toml, parse_setting
+from headway.config.recipe import parse_setting, toml_value
 from headway.errors import ConfigError
 
 MAX_NAME = 150  # characters of a folder's name
@@ -30,7 +30,7 @@ class SweepPoint:
     @property
     def overrides(self) -> list[str]:
         """For `headway.load_recipe`: ["train.lr=0.001"]."""
-        return [f"{key}={'none' if value is None else _toml(value)}" for key, value in self.settings.items()]
+        return [f"{key}={'none' if value is None else toml_value(value)}" for key, value in self.settings.items()]
 
 
 @dataclass(frozen=True)

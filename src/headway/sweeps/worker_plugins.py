@@ -11,7 +11,7 @@ from headway.config import Recipe
 from headway.config.recipe import DECLARABLE_SETTINGS
 from headway.entry_points import PLUGINS_VARIABLE, declared
 from headway.errors import ConfigError
-from headway.plugins import _registered
+from headway.plugins import REGISTERED
 
 
 def declared_plugins(recipe: Recipe) -> list[tuple[str, str]]:
@@ -42,5 +42,5 @@ def _registered_plugins(recipe: Recipe) -> list[tuple[str, str]]:
         used.append((kind, str(table[section].get(key))))
     used += [("dataset", name) for name in recipe.data.mix]
     if recipe.data.format == "auto":  # by the endings of files: any reader may be needed
-        used += [plugin for plugin in _registered if plugin[0] == "reader"]
-    return sorted(set(used) & _registered)
+        used += [plugin for plugin in REGISTERED if plugin[0] == "reader"]
+    return sorted(set(used) & REGISTERED)

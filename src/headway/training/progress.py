@@ -12,6 +12,7 @@ from headway.evaluation.validation import EvalResult
 from headway.training.checkpoint import TrainerProgress
 from headway.training.throughput import ThroughputMeter, mfu, peak_memory
 
+SMOOTHING_START = 8  # the average spans about an eighth of the steps so far, until it reaches its full span
 LOSS_SMOOTHING = 0.95  # decay of the exponential moving average of the loss, which spans about 20 steps
 
 
@@ -72,7 +73,7 @@ class ProgressMeter:
 
     def start(self, progress: TrainerProgress) -> None:
         """Start the clock, at the first step or at the one a run resumes from."""
-        self.smoothed_loss = math.nan
+        self.smoothed_loss, self.n_losses = math.nan, 0
         self.first_loss = self.last_loss = math.nan  # as they are, not smoothed
         self.start_time, self.start_fraction = time.monotonic(), progress_fraction(progress, self.config)
         self.reset_throughput(progress)
@@ -82,7 +83,9 @@ class ProgressMeter:
         self.throughput = ThroughputMeter(progress.n_tokens)
 
     def update(self, progress: TrainerProgress, *, loss: float, lr: float, grad_norm: float) -> Progress:
-        decay = LOSS_SMOOTHING
+        self.n_losses += 1
+        # A loss that falls steeply at the start is averaged over fewer steps.
+        decay = min(LOSS_SMOOTHING, self.n_losses / (self.n_losses + SMOOTHING_START))
         is_first = math.isnan(self.smoothed_loss)
         self.first_loss, self.last_loss = (loss if is_first else self.first_loss), loss
         self.smoothed_loss = loss if is_first else decay * self.smoothed_loss + (1 - decay) * loss

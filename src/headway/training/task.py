@@ -217,7 +217,7 @@ def _text_task(
         validation,
         fingerprints=[corpus.meta["digest"] for corpus, _ in corpora],
         is_uniform=True,
-        bytes_per_target=n_bytes / n_tokens if objective == "causal" else None,
+        bytes_per_target=n_bytes / n_tokens if loss_name(recipe) == "causal" else None,  # of a likelihood
         corpora=corpora,
     )
 

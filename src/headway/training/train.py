@@ -33,7 +33,7 @@ from headway.training.environment import environment
 from headway.training.finish import Result
 from headway.training.progress import OnMessage, OnStep
 from headway.training.signals import stop_request
-from headway.training.task import Task, make_model, make_task
+from headway.training.task import HEADS, Task, make_model, make_task
 from headway.training.threads import cpu_threads, logged_threads
 
 RANK_SEED_STRIDE = 1_000_003  # between the seeds of two ranks
@@ -154,7 +154,8 @@ def _lock_and_find_checkpoint(run: Run, dist: DistContext, locks: ExitStack, on_
 
 def _config_of(model: Model) -> ModelConfig:
     """The config of a model that was passed in, if a checkpoint of it can be loaded again."""
-    if not isinstance(model, Model) or MODELS.get(model.config.family) is None:
+    is_head = isinstance(model, tuple(HEADS.values()))  # type: ignore[arg-type]
+    if not isinstance(model, Model) or not (is_head or MODELS.get(model.config.family) is type(model)):
         name = type(model).__name__
         raise ConfigError(
             f"model={name} cannot be trained: its checkpoints need a subclass of headway.models.Model whose family is "
