@@ -30,7 +30,7 @@ from headway.config import (
 )
 from headway.config.base import descriptions
 from headway.config.choices import CHOICES
-from headway.config.recipe import changed_settings
+from headway.config.recipe_loading import changed_settings
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
 

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from headway.config.choices import BASE_OBJECTIVES, CHOICES
 from headway.config.models import FAMILIES, ModelConfig
@@ -305,29 +305,28 @@ def _register_tokenizer(name: str, train: Any) -> None:
 def _register_dataset(name: str, read: Any, *, records: str = "text") -> None:
     from headway.data.builtin import CORPORA, CORPUS_KINDS
 
-    _check_records(records)
-    CORPORA[name], CORPUS_KINDS[name] = read, records  # type: ignore[assignment]
+    CORPORA[name], CORPUS_KINDS[name] = read, _record_kind(records)
 
 
 def _register_reader(name: str, read: Any, *, records: str = "text", endings: Sequence[str] = ()) -> None:
     from headway.data.readers import ENDINGS, READER_KINDS, READERS
 
-    _check_records(records)
+    kind = _record_kind(records)
     endings = [endings] if isinstance(endings, str) else endings
     for ending in endings:
         if ENDINGS.get(ending, name) != name:
             raise ConfigError(f"files ending in {ending!r} are read as {ENDINGS[ending]!r}: choose another ending")
-    READERS[name], READER_KINDS[name] = read, records  # type: ignore[assignment]
+    READERS[name], READER_KINDS[name] = read, kind
     ENDINGS.update(dict.fromkeys(endings, name))
 
 
-def _check_records(records: str) -> None:
-    from typing import get_args
-
+def _record_kind(records: str) -> "Kind":
     from headway.data.records import Kind
 
-    if records not in get_args(Kind):
-        raise ConfigError(f"records={records!r} is not one of {', '.join(get_args(Kind))}")
+    for kind in get_args(Kind):
+        if kind == records:
+            return kind
+    raise ConfigError(f"records={records!r} is not one of {', '.join(get_args(Kind))}")
 
 
 def _register_objective(name: str, loss: Any, *, like: str) -> None:

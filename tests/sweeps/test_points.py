@@ -2,7 +2,7 @@
 
 import pytest
 
-from headway.config.recipe import parse_setting
+from headway.config.recipe_loading import parse_setting
 from headway.errors import ConfigError
 from headway.sweeps.points import SweepRange, format_value, grid_points, parse_grid, parse_ranges
 

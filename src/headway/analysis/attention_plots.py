@@ -178,10 +178,10 @@ def _highest_weight(maps: Sequence[AttentionMap]) -> float:
 def _set_panel_title(axes: Any, attention: TextAttention, layer: int, head: int) -> None:
     n_layers, n_heads = len(attention.maps), len(attention.maps[0].heads)
     if n_layers > 1 and n_heads > 1:
-        place = axes.get_subplotspec()
-        if place.is_first_row():
+        grid_cell = axes.get_subplotspec()
+        if grid_cell.is_first_row():
             axes.set_title(f"head {head}")
-        if place.is_first_col():
+        if grid_cell.is_first_col():
             axes.set_ylabel(f"layer {layer}")
     elif n_heads > 1:
         axes.set_title(f"head {head}")

@@ -93,8 +93,8 @@ def loss_unit(runs: Mapping[str, TrainingRun]) -> str:
     """What the loss of these runs is measured in: "nats per token", or "nats per target" if not all are of text. The
     training loss of a registered objective has a unit of its own."""
     objectives = {str(run.metadata.get("objective", "causal")) for run in runs.values()}
-    if own := sorted(objectives - BUILT_IN_OBJECTIVES):
-        return f"nats; of training: {', '.join(own)}"
+    if registered := sorted(objectives - BUILT_IN_OBJECTIVES):
+        return f"nats; of training: {', '.join(registered)}"
     is_text = all(run.metadata.get("objective", "causal") in ("causal", "masked") for run in runs.values())
     return "nats per token" if is_text else "nats per target"
 
@@ -281,8 +281,8 @@ def _rank_colours(ranked: Sequence[str]) -> dict[str, Any]:
 
 def _final_value(curves: Sequence[Curve], name: str) -> float:
     """The last validation value of a run, or of training if it has none."""
-    own = [curve for curve in curves if curve.name == name]
-    return next((curve.y[-1] for curve in own if curve.is_validation), own[-1].y[-1])
+    curves_of_run = [curve for curve in curves if curve.name == name]
+    return next((curve.y[-1] for curve in curves_of_run if curve.is_validation), curves_of_run[-1].y[-1])
 
 
 def _short(name: str) -> str:

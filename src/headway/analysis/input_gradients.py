@@ -143,8 +143,8 @@ def draw(figure: Any, reaches: Sequence[GradientReach]) -> None:
             continue
         drop = {"arrowstyle": "->", "color": colour, "linestyle": ":", "linewidth": 1.2}
         axes.annotate("", (n_shown, floor), (n_shown, values[-1]), arrowprops=drop)
-        rest = "0" if not any(reach.values[n_shown:]) else f"below {MIN_PLOTTED:.0e}"
-        note = figure_text(f"{name}: {rest} beyond {n_shown}")
+        tail_value = "0" if not any(reach.values[n_shown:]) else f"below {MIN_PLOTTED:.0e}"
+        note = figure_text(f"{name}: {tail_value} beyond {n_shown}")
         background = {"facecolor": "white", "linewidth": 0, "pad": 1}
         axes.annotate(note, (n_shown, floor), (5, 4 + 12 * n_cut), textcoords="offset points", fontsize=8,
                       bbox=background)  # fmt: skip

@@ -86,10 +86,10 @@ class _Picture:
 
     def draw_lines(self, figure: Any, x: str, hue: str | None) -> None:
         """A line per value of the setting `hue`."""
-        axes, place = figure.subplots(), _Axis(self.scored, x)
+        axes, to_x = figure.subplots(), _Axis(self.scored, x)
         for i, group in enumerate(_values(self.dots, hue) if hue is not None else [None]):
             members = [dot for dot in self.scored if hue is None or dot.settings[hue] == group]
-            members.sort(key=lambda dot: place(dot.settings[x]))
+            members.sort(key=lambda dot: to_x(dot.settings[x]))
             trained = [dot for dot in members if not dot.is_pruned]
             stopped = [dot for dot in members if dot.is_pruned]
             colour, label = (
@@ -97,18 +97,18 @@ class _Picture:
                 f"{self.names[hue]} = {_text(group)}" if hue is not None else None,
             )
             axes.plot(
-                [place(dot.settings[x]) for dot in trained],
+                [to_x(dot.settings[x]) for dot in trained],
                 [dot.score for dot in trained],
                 color=colour,
                 marker=MARKERS[i % len(MARKERS)],
-                linestyle="-" if place.is_numeric else "",
+                linestyle="-" if to_x.is_numeric else "",
                 label=label and figure_text(label),
             )
-            xs, ys = [place(dot.settings[x]) for dot in stopped], [dot.score for dot in stopped]
+            xs, ys = [to_x(dot.settings[x]) for dot in stopped], [dot.score for dot in stopped]
             axes.plot(xs, ys, color=colour, marker="x", linestyle="")
-        place.format(axes, self.names[x])
+        to_x.format(axes, self.names[x])
         axes.set_ylabel(self.score_label)
-        self._mark_best(axes, x, place)
+        self._mark_best(axes, x, to_x)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.grid(True)
         fit_tick_labels([axes])
@@ -132,14 +132,14 @@ class _Picture:
         ranks = range(len(ordered), 0, -1)  # the best is 1, and is drawn last, on top
         scatter = None
         for axes, key in zip(grid.flat, self.names, strict=False):
-            place = _Axis(self.scored, key)
+            to_x = _Axis(self.scored, key)
             for is_pruned, marker in ((True, "x"), (False, "o")):
                 ranked = [(dot, rank) for dot, rank in zip(ordered, ranks, strict=True) if dot.is_pruned == is_pruned]
-                xs, ys = [place(dot.settings[key]) for dot, _ in ranked], [dot.score for dot, _ in ranked]
+                xs, ys = [to_x(dot.settings[key]) for dot, _ in ranked], [dot.score for dot, _ in ranked]
                 shade = {"c": [rank for _, rank in ranked], "cmap": "viridis", "vmin": 1, "vmax": max(2, len(ordered))}
                 scatter = axes.scatter(xs, ys, s=26, marker=marker, **shade)
-            place.format(axes, self.names[key])
-            self._mark_best(axes, key, place)
+            to_x.format(axes, self.names[key])
+            self._mark_best(axes, key, to_x)
             axes.grid(True)
         for axes in grid.flat[len(self.names) :]:
             axes.set_visible(False)
@@ -190,9 +190,9 @@ class _Picture:
     def _best(self) -> SweepDot:
         return (max if self.higher_is_better else min)(self.scored, key=lambda dot: dot.score or 0.0)
 
-    def _mark_best(self, axes: Any, key: str, place: "_Axis") -> None:
+    def _mark_best(self, axes: Any, key: str, to_x: "_Axis") -> None:
         best = self._best()
-        axes.plot(place(best.settings[key]), best.score, marker="*", markersize=14, color="none", linestyle="",
+        axes.plot(to_x(best.settings[key]), best.score, marker="*", markersize=14, color="none", linestyle="",
                   markeredgecolor="black", label=f"best: {best.score:.4f}", zorder=5)  # fmt: skip
 
 

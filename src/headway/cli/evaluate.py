@@ -134,9 +134,10 @@ def evaluate(
         raise typer.BadParameter("cannot be combined with TEXT: score one of the two", param_hint="--text")
     has_text = text is not None or literal_text is not None
     if has_text and split != "valid":
-        other = "TEXT" if literal_text is None else "--text"
+        text_argument = "TEXT" if literal_text is None else "--text"
         raise typer.BadParameter(
-            f"{split} is a split of the run's own data: leave out --split, or leave out {other}", param_hint="--split"
+            f"{split} is a split of the run's own data: leave out --split, or leave out {text_argument}",
+            param_hint="--split",
         )
     if translation.hypotheses is not None:
         flags = {"--split": split == "test", "--text": literal_text, **translation.search_flags, **reranking.by_flag}
@@ -154,14 +155,14 @@ def evaluate(
     find_model(model)  # its error says what is wrong with the path
     if not has_text and recipe is None and not translation.references:
         raise typer.BadParameter(f"{model} is not a run, so it has no held-out text: name a text", param_hint="TEXT")
-    given = _given_text(text, literal_text)
+    text_input = _read_text_input(text, literal_text)
     loaded = headway.load(model, **loading.options)
     if isinstance(loaded, Seq2SeqLM):
         if context is not None:
             raise typer.BadParameter(
                 "it applies to language models, and this model translates: leave it out", param_hint="--context"
             )
-        task = _TranslationTask(model, recipe, given, split, translation)
+        task = _TranslationTask(model, recipe, text_input, split, translation)
         if reranking.tune == "valid" and not has_text and split == "valid":
             raise typer.BadParameter(
                 "tunes the weights on the data they are scored on: use --split test, or tune on other pairs",
@@ -176,11 +177,11 @@ def evaluate(
         {**translation.score_flags, **translation.search_flags, **reranking.by_flag},
         f"{model}, which does not translate",
     )
-    _evaluate_model(loaded, model, recipe, given, split, context, batch_size, json)
+    _evaluate_model(loaded, model, recipe, text_input, split, context, batch_size, json)
 
 
 @dataclass(frozen=True)
-class _GivenText:
+class TextInput:
     """A text on the command line: the path of a source, or the text itself."""
 
     name: str
@@ -209,17 +210,17 @@ class _GivenText:
         return read_lines(self.name) if self.content is None else self.content.splitlines()
 
 
-def _given_text(path: str | None, content: str | None) -> _GivenText | None:
+def _read_text_input(path: str | None, content: str | None) -> TextInput | None:
     from headway.data.text_files import decode_text
 
     if path == "-":
         content = decode_text(sys.stdin.buffer.read(), "stdin")
         if content.lstrip().startswith("{") and "\n" in content:
             print("note: stdin is scored as plain text; to read JSON lines, name a file .jsonl", file=sys.stderr)
-        return _GivenText("stdin", content)
+        return TextInput("stdin", content)
     if content is not None:
-        return _GivenText("--text", content)
-    return None if path is None else _GivenText(path)
+        return TextInput("--text", content)
+    return None if path is None else TextInput(path)
 
 
 def _refuse(flags: Mapping[str, Any], subject: str) -> None:
@@ -235,7 +236,7 @@ def _evaluate_model(
     loaded: "Model",
     name: str,
     recipe: "Recipe | None",
-    given: _GivenText | None,
+    text_input: TextInput | None,
     split: Literal["valid", "test"],
     context: int | None,
     batch_size: int,
@@ -244,9 +245,9 @@ def _evaluate_model(
     from headway.evaluation.perplexity import LMScore
     from headway.training.run_evaluation import evaluate_split, is_read_by_line
 
-    if given is not None:
-        source = given.name
-        score = _score_given(loaded, recipe, given, context, batch_size)
+    if text_input is not None:
+        source = text_input.name
+        score = _score_text_input(loaded, recipe, text_input, context, batch_size)
     else:
         assert recipe is not None
         source = describe_split(recipe.data, split)
@@ -264,8 +265,8 @@ def _evaluate_model(
         print(f"score           {score.summary}")
 
 
-def _score_given(
-    loaded: "Model", recipe: "Recipe | None", given: _GivenText, context: int | None, batch_size: int
+def _score_text_input(
+    loaded: "Model", recipe: "Recipe | None", text_input: TextInput, context: int | None, batch_size: int
 ) -> "EvalResult":
     """The score of a model on a text or file of the user."""
     from headway.evaluation.perplexity import LMScore
@@ -273,10 +274,10 @@ def _score_given(
     from headway.training.run_evaluation import evaluate_documents, evaluate_records
 
     if isinstance(loaded, Head):
-        if recipe is None or given.content is not None:
-            raise typer.BadParameter(_how_to_score(loaded), param_hint=given.hint)
-        return evaluate_records(loaded, recipe, given.records(recipe), given.name)
-    documents = given.documents(loaded, recipe)
+        if recipe is None or text_input.content is not None:
+            raise typer.BadParameter(_how_to_score(loaded), param_hint=text_input.hint)
+        return evaluate_records(loaded, recipe, text_input.records(recipe), text_input.name)
+    documents = text_input.documents(loaded, recipe)
     score = evaluate_documents(loaded, recipe, documents, context=context, batch_size=batch_size)
     if isinstance(score, LMScore) and score.lost_bytes:
         note_unknown_text(loaded.tokenizer, documents[:MAX_TEXTS_NOTED], "text")
@@ -330,7 +331,7 @@ class _TranslationTask:
 
     name: str
     recipe: "Recipe | None"
-    given: _GivenText | None
+    text_input: TextInput | None
     split: Literal["valid", "test"]
     flags: TranslationFlags
 
@@ -382,11 +383,13 @@ class _TranslationTask:
         from headway.training.record_datasets import load_pairs
         from headway.training.run_evaluation import evaluate_split
 
-        if self.given is not None and (self.flags.references or self.given.content is not None or self.recipe is None):
-            return self.given.lines(), self.flags.read_references(), {"text": self.given.name}
-        if self.given is not None:
+        if self.text_input is not None and (
+            self.flags.references or self.text_input.content is not None or self.recipe is None
+        ):
+            return self.text_input.lines(), self.flags.read_references(), {"text": self.text_input.name}
+        if self.text_input is not None:
             assert self.recipe is not None
-            return self._load_file(model, self.given, self.recipe)
+            return self._load_file(model, self.text_input, self.recipe)
         if self.flags.references:
             raise typer.BadParameter(
                 "needs the text that was translated: MODEL TEXT --references FILE", param_hint="--references"
@@ -400,7 +403,7 @@ class _TranslationTask:
         return [pair.source for pair in pairs], [[pair.target for pair in pairs]], labels
 
     def _load_file(
-        self, model: "Model", file: _GivenText, recipe: "Recipe"
+        self, model: "Model", file: TextInput, recipe: "Recipe"
     ) -> tuple[list[str], list[list[str]], dict[str, Any]]:
         """The pairs of a file that is read as the run's data was, with their loss."""
         from headway.data.records import Pair

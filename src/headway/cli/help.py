@@ -68,20 +68,20 @@ class Verb(TyperCommand):
     """A command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given = list(args)  # parsing empties the list
+        command_line = list(args)  # parsing empties the list
         ctx.allow_extra_args = True  # they are answered below
         try:
             extra: list[str] = super().parse_args(ctx, args)
         except NoSuchOption as error:
-            return ctx.fail(explain_unknown_option(error.option_name, given, ctx))  # raises
+            return ctx.fail(explain_unknown_option(error.option_name, command_line, ctx))  # raises
         except typer.BadParameter as error:
             names = getattr(error.param, "opts", [])
-            values = (value_of(name, given) for name in names if name.startswith("-"))
+            values = (value_of(name, command_line) for name in names if name.startswith("-"))
             if value := next((value for value in values if value is not None), None):
                 error.message = explain_value(error.message, value)
             raise
         if extra and not ctx.resilient_parsing:
-            ctx.fail(explain_extra_arguments(extra, given, ctx))
+            ctx.fail(explain_extra_arguments(extra, command_line, ctx))
         return extra
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -110,11 +110,11 @@ class VerbGroup(TyperGroup):
     """A group of commands: `headway` itself, or `headway show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given = list(args)
+        command_line = list(args)
         try:
             return super().parse_args(ctx, args)
         except NoSuchOption as error:
-            return ctx.fail(explain_unknown_option(error.option_name, given, ctx))  # raises
+            return ctx.fail(explain_unknown_option(error.option_name, command_line, ctx))  # raises
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and (answer := explain_unknown_command(args[0], ctx)):

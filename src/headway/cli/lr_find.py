@@ -85,5 +85,7 @@ def lr_find(
     if out is not None:
         print(f"\nplot: {out}")
     setting = f"train.lr={sweep.suggestion:.2g}"
-    given = repeat_settings(settings, without="train.lr") + (f" --device {device}" if device != "auto" else "")
-    print(f"\nsuggested: {setting}\n{command(f'train {shlex.quote(recipe)}{given} --set {setting}')}")
+    repeated_options = repeat_settings(settings, without="train.lr") + (
+        f" --device {device}" if device != "auto" else ""
+    )
+    print(f"\nsuggested: {setting}\n{command(f'train {shlex.quote(recipe)}{repeated_options} --set {setting}')}")

@@ -64,12 +64,12 @@ def curves(
     )
 
     check_picture(out)
-    found = named_runs(runs)
-    run_curves = read_curves(found, metric, x)
+    runs_by_name = named_runs(runs)
+    run_curves = read_curves(runs_by_name, metric, x)
     if log:
         check_log_scale(run_curves)
-    unit = loss_unit(found)
-    if metric == "loss" and tokenizers_differ(found):
+    unit = loss_unit(runs_by_name)
+    if metric == "loss" and tokenizers_differ(runs_by_name):
         hint = "their losses per token do not compare; -y bits_per_byte does"
         print(f"note: the runs have different tokenizers: {hint}", file=sys.stderr)
     if out is not None:

@@ -117,9 +117,9 @@ def matching_settings(name: str) -> list[str]:
     settings = recipe_settings()
     if name in settings:
         return [name]
-    found = [setting for setting in settings if setting.partition(".")[2] == name]
-    if found:
-        return sorted(found, key=lambda setting: not setting.startswith("train."))[:3]
+    matching_settings = [setting for setting in settings if setting.partition(".")[2] == name]
+    if matching_settings:
+        return sorted(matching_settings, key=lambda setting: not setting.startswith("train."))[:3]
     for old, new in RENAMED.items():
         if name in (old, old.partition(".")[2]):
             return [f"{old.partition('.')[0]}.{new}"]

@@ -13,7 +13,7 @@ import msgspec
 from headway.comparison.lineup import ModelTemplate, scale_to_params
 from headway.comparison.selection import model_fields
 from headway.config import DataConfig, ModelConfig, Recipe, TokenizerConfig, recipe_from_table
-from headway.config.recipe import apply_setting
+from headway.config.recipe_loading import apply_setting
 from headway.data.builtin import CORPORA
 from headway.data.readers import format_of
 from headway.data.splits import read_split, sources_of, with_absolute_paths

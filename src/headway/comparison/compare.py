@@ -262,13 +262,13 @@ def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator,
 
 
 def _score_model(name: str, model: Any, evaluator: Evaluator, tokenizer: Tokenizer) -> ModelResult:
-    """The result of a model that was passed in: what its training cost is not known."""
+    """The result of a model object, whose training cost is unknown."""
     scores, by_length = evaluator.score(model, tokenizer)
     n_params = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 0
     return ModelResult(
         name=name,
         year=None,
-        title="as it was passed in",
+        title="a model object, not trained here",
         run="",
         n_params=n_params,
         n_tokens=0,

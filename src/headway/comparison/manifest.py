@@ -25,8 +25,8 @@ def check_same_settings(out_dir: Path, manifest: Mapping[str, Any], finished: Co
     if not (old := _read_manifest(out_dir)):
         return
     shared = [(name, old.get(name), value) for name, value in manifest.items() if name != OWN_SETTINGS]
-    own, old_own = manifest[OWN_SETTINGS], old.get(OWN_SETTINGS, {})
-    by_model = [(f"settings of {name}", old_own.get(name), own.get(name)) for name in finished]
+    model_settings, old_model_settings = manifest[OWN_SETTINGS], old.get(OWN_SETTINGS, {})
+    by_model = [(f"settings of {name}", old_model_settings.get(name), model_settings.get(name)) for name in finished]
     for name, old_value, value in [*shared, *by_model]:
         if old_value == value:
             continue

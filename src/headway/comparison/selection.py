@@ -1,7 +1,7 @@
 """Which models take part, and whether they can: checked before any of them is trained.
 
 A candidate is a template of the lineup, a family that a plug-in registers, a recipe, the folder of a finished run, or a
-model of yours. The last two are scored as they are.
+model object. Finished runs and model objects are evaluated without training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ OBJECTIVES = {"text": "causal", "pairs": "pairs"}
 
 @dataclass(frozen=True)
 class GivenModel:
-    """A model that is passed in, trained already."""
+    """A model object passed to `compare`: evaluated, not trained."""
 
     model: Any
 

@@ -24,18 +24,8 @@ from headway.config.models import (
     TransformerConfig,
     model_config,
 )
-from headway.config.recipe import (
-    RECIPES,
-    DataConfig,
-    EvalConfig,
-    Recipe,
-    TokenizerConfig,
-    TrainConfig,
-    as_recipe,
-    find_recipe,
-    load_recipe,
-    recipe_from_table,
-)
+from headway.config.recipe import DataConfig, EvalConfig, Recipe, TokenizerConfig, TrainConfig
+from headway.config.recipe_loading import RECIPES, as_recipe, find_recipe, load_recipe, recipe_from_table
 
 __all__ = [
     "FAMILIES",

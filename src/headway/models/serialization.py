@@ -48,7 +48,6 @@ _HEADS: dict[str, Callable[[Any], Model]] = {
 _BUILDERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
 _BUILDERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
 
-_BUILT_IN = frozenset(MODELS.values())
 WEIGHTS = "model.safetensors"
 AVERAGED = "averaged"  # subfolder of a run: the mean of its last checkpoints
 SHARDS = "shards"  # subfolder of a distributed checkpoint: the weights in shards, by Headway's names
@@ -207,11 +206,16 @@ def _check_renamed(document: Mapping[str, Any], fields: set[str], file: Path) ->
             raise CheckpointError(f"{file} has the setting {name!r}, whose name is {new!r} now: rename it in the file")
 
 
+def is_registered(model: Model) -> bool:
+    """Whether the files of a model are loaded as its own class: that of its family, or a head."""
+    known = {MODELS.get(model.config.family), *_HEADS.values()}
+    classes = type(model).__mro__  # FSDP derives a class of its own from the model's
+    return type(model) in known or (type(model).__name__.startswith("FSDP") and classes[2] in known)
+
+
 def _check_registered(model: Model) -> None:
     """Refuse a subclass that is not registered: its files would be loaded as its parent."""
-    known = {MODELS.get(model.config.family), *_HEADS.values(), *_BUILT_IN}
-    classes = type(model).__mro__  # FSDP derives a class of its own from the model's
-    if type(model) not in known and not (type(model).__name__.startswith("FSDP") and classes[2] in known):
+    if not is_registered(model):
         name = type(model).__name__
         raise CheckpointError(
             f"{name} is not registered, so its files would be loaded as another class: register it as a family of its "

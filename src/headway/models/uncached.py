@@ -3,7 +3,7 @@
     class Mine(UncachedLM):
         def forward(self, ids, lengths=None): ...          # (B, T) → logits (B, T, V)
 
-Every step runs `forward` over all tokens so far: slow, O(T²) calls of the model for a text, but right by definition.
+Every step runs `forward` over all tokens so far: T calls on up to T tokens each, slow but correct by definition.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headway.config.recipe import parse_setting, toml_value
+from headway.config.recipe import toml_value
+from headway.config.recipe_loading import parse_setting
 from headway.errors import ConfigError
 
 MAX_NAME = 150  # characters of a folder's name

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 
 from headway.config import Recipe
-from headway.config.recipe import DECLARABLE_SETTINGS
+from headway.config.recipe_loading import DECLARABLE_SETTINGS
 from headway.entry_points import PLUGINS_VARIABLE, declared
 from headway.errors import ConfigError
 from headway.plugins import REGISTERED

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.config import load_recipe
-from headway.config.recipe import changed_settings
+from headway.config.recipe_loading import changed_settings
 from headway.entry_points import plugin_options
 from headway.errors import count
 from headway.evaluation.perplexity import LMScore

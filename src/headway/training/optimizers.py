@@ -56,7 +56,7 @@ class Optimizer:
             if skips_by_itself(optimizer):
                 # the attributes that torch's fused kernels read
                 optimizer.grad_scale, optimizer.found_inf = None, skip  # type: ignore[union-attr]
-            elif skip is not None and bool(skip > 0):  # an optimizer of a plug-in: look, which waits for the device
+            elif skip is not None and bool(skip > 0):  # registered optimizers cannot skip by themselves; synchronises
                 continue
             optimizer.step()
 

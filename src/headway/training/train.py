@@ -21,8 +21,9 @@ from headway.errors import ConfigError, DataError, count
 from headway.evaluation.perplexity import batch_nll
 from headway.evaluation.validation import EvalResult, NotScored
 from headway.files import free_name
-from headway.models import MODELS, Model, NGram
+from headway.models import Model, NGram
 from headway.models.base import tokenizer_of
+from headway.models.serialization import is_registered
 from headway.runs import Run
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.training.build import build_trainer
@@ -33,7 +34,7 @@ from headway.training.environment import environment
 from headway.training.finish import Result
 from headway.training.progress import OnMessage, OnStep
 from headway.training.signals import stop_request
-from headway.training.task import HEADS, Task, make_model, make_task
+from headway.training.task import Task, make_model, make_task
 from headway.training.threads import cpu_threads, logged_threads
 
 RANK_SEED_STRIDE = 1_000_003  # between the seeds of two ranks
@@ -153,9 +154,8 @@ def _lock_and_find_checkpoint(run: Run, dist: DistContext, locks: ExitStack, on_
 
 
 def _config_of(model: Model) -> ModelConfig:
-    """The config of a model that was passed in, if a checkpoint of it can be loaded again."""
-    is_head = isinstance(model, tuple(HEADS.values()))  # type: ignore[arg-type]
-    if not isinstance(model, Model) or not (is_head or MODELS.get(model.config.family) is type(model)):
+    """The config of the user's model, if its checkpoints can be loaded again."""
+    if not isinstance(model, Model) or not is_registered(model):
         name = type(model).__name__
         raise ConfigError(
             f"model={name} cannot be trained: its checkpoints need a subclass of headway.models.Model whose family is "
@@ -165,7 +165,7 @@ def _config_of(model: Model) -> ModelConfig:
 
 
 def _fit_to_task(model: Model, task: Task, device: torch.device) -> Model:
-    """Give a model that was passed in the tokenizer of the task, and move it to the device."""
+    """Attach the tokenizer of the task to the user's model, and move it to the device."""
     n_model, n_tokenizer = model.config.vocab_size, task.tokenizer.vocab_size
     if n_model != n_tokenizer:
         raise ConfigError(

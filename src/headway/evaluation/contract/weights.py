@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from headway.evaluation.contract.probe import NotApplicable, Probe, Violation
-from headway.models import MODELS, load
+from headway.models import load
 from headway.models.base import Model
+from headway.models.serialization import is_registered
 
 MAX_SAVED_PARAMS = 100_000_000  # a larger model is not written to disk
 
@@ -52,7 +53,7 @@ def check_gradients(p: Probe) -> None:
 def check_save(p: Probe) -> None:
     if not isinstance(p.model, Model):
         raise NotApplicable("it is not a headway.models.Model, so it has no save")
-    if not _is_registered(p.model):
+    if not is_registered(p.model):
         raise NotApplicable("its class is not a registered family")
     if p.model.n_params > MAX_SAVED_PARAMS:
         raise NotApplicable(f"it has more than {MAX_SAVED_PARAMS:,} parameters; compare model.save and headway.load")
@@ -66,11 +67,4 @@ def check_save(p: Probe) -> None:
         expected,
         "the saved and loaded model gives other logits: they differ",
         "Usual cause: weights or settings that are neither parameters, buffers nor fields of the config.",
-    )
-
-
-def _is_registered(model: Model) -> bool:
-    family = getattr(model.config, "family", None)
-    return family in MODELS and (
-        isinstance(model, MODELS[family]) or isinstance(getattr(model, "encoder", None), Model)
     )
