@@ -104,11 +104,6 @@ def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
         raise
 
 
-def read_utf8(path: str | Path) -> str:
-    """Read a UTF-8 file, line ends unchanged. For config and vocabulary files; data/readers.py reads user text."""
-    return Path(path).read_bytes().decode("utf-8")
-
-
 def flush(path: Path) -> None:
     """fsync a file or folder."""
     handle = os.open(path, os.O_RDONLY)

@@ -65,7 +65,7 @@ def _read_ngrams(name: str) -> "Model | None":
 
 
 def _write_directory(model: "Model", name: str, out: Path, json: bool) -> None:
-    from headway.models.serialization import read_json
+    from headway.file_reading import read_json
 
     model.save(out)
     model_type = read_json(out / "config.json")["model_type"]

@@ -195,7 +195,7 @@ def _train(recipe: "Recipe", out: Path, resume: bool) -> "Result":
 def _print_result(result: "Result", json: bool) -> None:
     from headway.display import format_duration, print_status
     from headway.errors import count
-    from headway.models.serialization import read_json
+    from headway.file_reading import read_json
 
     if json:
         print_json({

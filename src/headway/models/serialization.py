@@ -27,6 +27,7 @@ from headway.config.renamed import RENAMED
 from headway.devices import parse_device, parse_dtype
 from headway.entry_points import plugin_hint
 from headway.errors import CheckpointError, ConfigError
+from headway.file_reading import read_json
 from headway.files import CHECKSUMS, new_directory, verify_checksums
 from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
@@ -259,16 +260,6 @@ def _rank(checkpoint: Path) -> tuple[float, int]:
     except (OSError, ValueError, KeyError, TypeError):
         score = math.inf  # interrupted before evaluation
     return (math.inf if math.isnan(score) else score, -step)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from None
-    if not isinstance(document, dict):
-        raise CheckpointError(f"{file} does not hold a JSON object")
-    return document
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from typing import Any
 import tokenizers as rust
 
 from headway.errors import CheckpointError, ConfigError, suggest
-from headway.files import read_utf8
+from headway.file_reading import read_utf8
 from headway.tokenizers.base import SPECIAL_TOKEN_NAMES, Tokenizer
 from headway.tokenizers.bpe import byte_level_tokenizer, merge_below_rank
 from headway.tokenizers.fast_encoding import byte_alphabet

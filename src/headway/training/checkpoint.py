@@ -23,9 +23,10 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headway.errors import CheckpointError
+from headway.file_reading import read_json
 from headway.files import new_directory, write_checksums
 from headway.models.base import Model
-from headway.models.serialization import SHARDS, read_json, read_weights, write_model
+from headway.models.serialization import SHARDS, read_weights, write_model
 from headway.training.distributed import DistContext
 from headway.training.optimizers import Optimizer
 from headway.training.weight_averaging import ExponentialMovingAverage

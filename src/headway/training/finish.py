@@ -12,8 +12,9 @@ from headway.errors import count
 from headway.evaluation.perplexity import LMScore
 from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import EvalResult, NotScored
+from headway.file_reading import read_json
 from headway.models import Model, load
-from headway.models.serialization import AVERAGED, read_json
+from headway.models.serialization import AVERAGED
 from headway.training.checkpoint import PROGRESS_FILE, write_checkpoint
 from headway.training.task import make_model
 from headway.training.weight_averaging import average_checkpoints, steps_to_average

@@ -15,12 +15,14 @@ import numpy as np
 
 from headway.config import NGramConfig
 from headway.errors import DataError, InputError
-from headway.files import read_utf8, write_chunks
+from headway.file_reading import read_utf8
+from headway.files import write_chunks
 from headway.models.ngram.counts import Array, Counts, Grams
 from headway.models.ngram.model import NGram
 from headway.models.ngram.spelling import BOS, EOS, spell_vocabulary, split_words, tokenizer_for
 
 MAX_COUNT_DIGITS = 15  # the sum of a thousand such counts still fits in 64 bits
+MAX_COUNT_FILE_BYTES = 4 * 2**30  # the whole file is held in memory
 
 GramCounts = dict[tuple[str, ...], int]
 
@@ -68,7 +70,7 @@ def _parse(file: str | Path) -> dict[int, GramCounts]:
     """The counts in a file, by order. The counts of an n-gram that occurs more than once are added."""
     by_order: dict[int, GramCounts] = {}
     try:
-        text = read_utf8(file)
+        text = read_utf8(file, max_bytes=MAX_COUNT_FILE_BYTES)
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
     for number, line in enumerate(text.split("\n"), 1):
