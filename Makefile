@@ -4,13 +4,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test lint types format docs env clean
+.PHONY: run test fuzz lint types format docs env clean
 
 run: $(VENV)/.ready  ## train a small GPT on the documentation that ships with Python: a little over a minute
 	$(BIN)/headway demo
 
 test: $(VENV)/.ready-test lint types  ## what CI runs
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+fuzz: $(VENV)/.ready-test  ## damaged files, hostile settings, signals and kills: an hour on two cores
+	$(BIN)/python -m tests.fuzz
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check
