@@ -5,6 +5,7 @@
     ├── InputError                 an argument: shapes, token ids, prompts, sequence lengths     (exit 1)
     ├── DataError                  the user's data: missing, empty, not UTF-8                    (exit 1)
     └── CheckpointError            files on disk: unreadable, truncated, not a model             (exit 1)
+        └── DiskError              the disk is full, or fails                                    (exit 1)
 
 `assert` is for internal invariants; users never see one fail.
 """
@@ -40,6 +41,10 @@ class DataError(HeadwayError):
 
 class CheckpointError(HeadwayError):
     pass
+
+
+class DiskError(CheckpointError, OSError):
+    """Also an OSError, with its `errno` and `filename`."""
 
 
 def suggest(wrong: str, names: Iterable[str], *, otherwise: str = "") -> str:

@@ -1,24 +1,38 @@
 """Atomic writes: files and folders are written under a temporary name, flushed and renamed into place.
 
-A reader sees the old content or the new one, never a part; a crash or power cut leaves one of the two.
+A reader sees the old content or the new one, never a part; a crash or power cut leaves one of the two. Deleting is
+atomic too: a folder is renamed away before its files are removed, and not while a reader holds it.
 """
 
+import errno
+import fcntl
 import hashlib
 import json
 import math
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from headway.errors import CheckpointError
+from headway.errors import CheckpointError, DiskError
+from headway.file_reading import open_regular, parse_json, read_bytes
+from headway.temporary_files import temporary_path
 
 CHECKSUMS = "checksums.json"
+MAX_CHECKSUMS_BYTES = 2**20  # thousands of files
+MAX_READS = 100  # of a folder that is replaced each time while it is read
+SECONDS_BETWEEN_READS = 0.01
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # no space, no quota, a limit, a broken disk
+
+T = TypeVar("T")
 
 
 def non_finite_to_null(value: Any) -> Any:
@@ -28,6 +42,19 @@ def non_finite_to_null(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [non_finite_to_null(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def disk_errors(path: str | Path) -> Iterator[None]:
+    """Explain a disk that is full, or fails, while `path` is written; its error often comes without a file name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS or isinstance(error, DiskError):
+            raise
+        explained = DiskError(f"{path} cannot be written: {error.strerror}; make space, and run this again")
+        explained.errno, explained.filename = error.errno, str(path)
+        raise explained from None
 
 
 @contextmanager
@@ -43,33 +70,96 @@ def new_directory(path: str | Path, *, overwrite: bool = False, partial: Path | 
         raise CheckpointError(
             f"{path} exists and is not overwritten; choose another path (in Python also overwrite=True)"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if partial is None:
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
-    else:
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    with disk_errors(path), temporary_path(partial):
         shutil.rmtree(partial, ignore_errors=True)  # left by a writer that was killed
-        partial.mkdir()
-    partial.chmod(0o755)
-    try:
+        partial.mkdir(mode=0o755)
         yield partial
-        for file in partial.rglob("*"):
+        for file in [*partial.rglob("*"), partial]:
             flush(file)
         old = None
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent)) / path.name
-            path.rename(old)
         try:
-            partial.rename(path)
-        except OSError:
             if old is not None:
-                old.rename(path)
-                old.parent.rmdir()
+                path.rename(old)
+            partial.rename(path)
+        except BaseException:  # also an exception that a signal raises between the two
+            if old is not None:
+                if old.exists() and not path.exists():
+                    old.rename(path)
+                shutil.rmtree(old.parent, ignore_errors=True)
             raise
         flush(path.parent)
         if old is not None:
-            shutil.rmtree(old.parent)
+            shutil.rmtree(old.parent, ignore_errors=True)
+
+
+def remove_directory(path: Path) -> bool:
+    """Delete a folder atomically: it is renamed to a hidden name, then removed. Does nothing and returns False while a
+    reader holds it (`read_directory`). A crash leaves the hidden folder, `.NAME.….removed`."""
+    removed = path.with_name(f".{path.name}.{secrets.token_hex(4)}.removed")
+    with temporary_path(removed), _directory_lock(path, fcntl.LOCK_EX) as is_locked:
+        if is_locked:
+            path.rename(removed)
+    return is_locked
+
+
+def read_directory(find: Callable[[], Path], read: Callable[[Path], T]) -> T:
+    """Read the folder that `find` names as a whole, though other processes may replace or delete it meanwhile.
+
+    While it is read, `remove_directory` leaves it alone. If it is another folder afterwards than before, then what was
+    read, or why it could not be, means nothing: `find` and `read` are called again.
+    """
+    for _ in range(MAX_READS):
+        folder = find()
+        before, error = _identity(folder), None
+        try:
+            with _directory_lock(folder, fcntl.LOCK_SH):
+                result = read(folder)
+        except Exception as caught:
+            error = caught
+        if before is not None and before == _identity(folder):
+            if error is not None:
+                raise error
+            return result
+        time.sleep(SECONDS_BETWEEN_READS)
+    raise CheckpointError(
+        f"{folder} was replaced {MAX_READS} times while it was read: try again when no process writes to it"
+    )
+
+
+@contextmanager
+def _directory_lock(path: Path, kind: int) -> Iterator[bool]:
+    """Try to lock a folder, for readers (LOCK_SH) or for the one that deletes it (LOCK_EX); yields False while others
+    hold it. File systems without locks go without."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        is_locked = True
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_locked = False
+        except OSError:
+            pass
+        try:
+            yield is_locked
+        finally:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        os.close(handle)
+
+
+def _identity(folder: Path) -> tuple[int, ...] | None:
+    """Which folder lies at a path; None if there is none. Renaming changes the time, should a number be used again."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -85,23 +175,45 @@ def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
     """Replace a file's content atomically, from an iterable of chunks."""
     path = Path(path)
     if path.exists() and not path.is_file():  # a pipe or a device: nothing to replace
-        with open(path, "wb") as pipe:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe that nobody reads is an error, not a wait
+        os.set_blocking(handle, True)
+        with disk_errors(path), os.fdopen(handle, "wb") as pipe:
             pipe.writelines(chunks)
         return
     path = path.resolve()  # keep a symbolic link, replace its target
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # ENOSPC comes without a file name
+        with disk_errors(path), temporary_path(temporary):
+            with open(temporary, "xb") as file:
+                file.writelines(chunks)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+            flush(path.parent)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)
         raise
+
+
+def append_line(path: str | Path, line: str) -> None:
+    """Append a line to a file: all of it or, on a full disk, nothing. Half a line that a killed process has left stays
+    a line of its own."""
+    with disk_errors(path):
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(handle).st_size
+            is_whole = size == 0 or os.pread(handle, 1, size - 1) == b"\n"
+            data = memoryview((b"" if is_whole else b"\n") + line.encode() + b"\n")
+            try:
+                while data:
+                    data = data[os.write(handle, data) :]
+            except BaseException:
+                os.ftruncate(handle, size)
+                raise
+        finally:
+            os.close(handle)
 
 
 def flush(path: Path) -> None:
@@ -114,10 +226,10 @@ def flush(path: Path) -> None:
 
 
 @contextmanager
-def file_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a file lock, which the system releases if the process dies. Without `wait`, a lock held by another process
-    raises BlockingIOError."""
-    lock = FileLock(path, timeout=-1 if wait else 0)
+def file_lock(path: Path, *, wait: bool = True, seconds: float = 0.0) -> Iterator[None]:
+    """Hold a file lock, which the system releases if the process dies. Without `wait`, a lock that another process
+    still holds after some `seconds` raises BlockingIOError."""
+    lock = FileLock(path, timeout=-1 if wait else seconds)
     try:
         lock.acquire()
     except Timeout:
@@ -148,24 +260,43 @@ def write_checksums(folder: Path) -> None:
 
 def verify_checksums(folder: Path) -> None:
     """Check a folder against its checksums.json; the error names the missing or damaged file."""
-    file = folder / CHECKSUMS
+    for name, (size, digest) in _read_checksums(folder / CHECKSUMS).items():
+        path = folder / name
+        if not path.exists():
+            raise CheckpointError(f"{path} is missing: the checkpoint is incomplete")
+        try:
+            with open_regular(path) as file:
+                n_bytes = os.fstat(file.fileno()).st_size
+                if n_bytes != size:
+                    raise CheckpointError(f"{path} is damaged: it has {n_bytes:,} bytes instead of {size:,}")
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:  # type: ignore[arg-type]
+                    raise CheckpointError(f"{path} is damaged: its checksum does not match")
+        except OSError as problem:
+            raise CheckpointError(f"{path} cannot be read: {problem.strerror or problem}") from None
+
+
+def _read_checksums(file: Path) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 by name. A name is that of a file inside the folder: nothing else is ever opened."""
     try:
-        text = file.read_text(encoding="utf-8")
-        sums = json.loads(text)["files"]
+        text = read_bytes(file, max_bytes=MAX_CHECKSUMS_BYTES).decode("utf-8")
+        sums = parse_json(text)["files"]
         if text != _document(sums):
             raise ValueError
+        for name, (size, digest) in sums.items():
+            parts = PurePosixPath(name).parts
+            if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
+                raise ValueError
+            if not isinstance(size, int) or not isinstance(digest, str):
+                raise ValueError
     except FileNotFoundError:
         raise CheckpointError(f"{file} is missing: the checkpoint is incomplete") from None
-    except (ValueError, KeyError, TypeError):
+    except OSError as problem:
+        raise CheckpointError(f"{file} cannot be read: {problem.strerror or problem}") from None
+    except CheckpointError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{file} is damaged") from None
-    for name, (size, digest) in sums.items():
-        path = folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{path} is missing: the checkpoint is incomplete")
-        if path.stat().st_size != size:
-            raise CheckpointError(f"{path} is damaged: it has {path.stat().st_size:,} bytes instead of {size:,}")
-        if _digest(path) != digest:
-            raise CheckpointError(f"{path} is damaged: its checksum does not match")
+    return {name: (size, digest) for name, (size, digest) in sums.items()}
 
 
 def _document(sums: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ A run may be unfinished, still training, or damaged: what can be read is there. 
 and only `model` imports torch, so that hundreds of runs are listed in a moment.
 """
 
-import json
 import math
 import re
 import sys
@@ -22,8 +21,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headway.config import Recipe, load_recipe
 from headway.entry_points import plugin_options
-from headway.errors import CheckpointError
-from headway.runs import END_EVENTS, LOG_FILE, RECIPE_FILE, Run, suggest_run
+from headway.errors import CheckpointError, InputError, suggest
+from headway.file_reading import read_utf8
+from headway.runs import (
+    END_EVENTS,
+    LOG_FILE,
+    RECIPE_FILE,
+    Run,
+    best_checkpoint,
+    read_progress,
+    selection_loss,
+    suggest_run,
+)
 
 if TYPE_CHECKING:
     from headway.models import Model
@@ -98,6 +107,14 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
             yield from _run_folders(child, depth - 1)
 
 
+class NamedValues(dict[str, Any]):
+    """A dict whose missing name is an error that says which names there are."""
+
+    def __missing__(self, name: str) -> Any:
+        near = suggest(str(name), self, otherwise=f" There are: {', '.join(self) or 'none'}")
+        raise InputError(f"{name!r} was neither set nor logged in this run.{near}")
+
+
 @dataclass(frozen=True, repr=False)
 class TrainingRun:
     """A run on disk: what was trained, how it went, and what came of it."""
@@ -125,7 +142,7 @@ class TrainingRun:
         """The settings in recipe.toml by their dotted names: {"train.lr": 0.001, …}. They are not checked, so also a
         recipe of another version is read; an unset one is not there."""
         try:
-            return dict(_flattened(tomllib.loads((self.path / RECIPE_FILE).read_text(encoding="utf-8"))))
+            return NamedValues(_flattened(tomllib.loads(read_utf8(self.path / RECIPE_FILE))))
         except (OSError, ValueError, RecursionError):
             return {}
 
@@ -198,7 +215,7 @@ class TrainingRun:
         names = dict.fromkeys(name for row in rows.values() for name in row)
         steps = sorted(rows)
         columns: dict[str, list[float]] = {"step": list(steps)}
-        return columns | {name: [rows[step].get(name, math.nan) for step in steps] for name in names}
+        return NamedValues(columns | {name: [rows[step].get(name, math.nan) for step in steps] for name in names})
 
     @cached_property
     def validation(self) -> dict[str, list[float]]:
@@ -220,12 +237,10 @@ class TrainingRun:
     @cached_property
     def checkpoints(self) -> list[RunCheckpoint]:
         """The checkpoints on disk in the order of their steps; the average of the last ones, if there is one, last."""
-        run = Run(self.path)
-        folders = [*map(run.checkpoint_dir, run.checkpoint_steps()), self.path / "averaged"]
-        found = [_read_checkpoint(folder) for folder in folders if (folder / "config.json").is_file()]
-        # as `headway.load` selects: the lowest score, the latest of equals
-        best = min(found, key=lambda c: (c.selection_loss, 0 if c.path.name == "averaged" else -c.step), default=None)
-        return [RunCheckpoint(c.step, c.path, c.scores, c.selection_loss, c is best) for c in found]
+        folders = {folder: read_progress(folder) for folder in Run(self.path).models()}
+        folders = {folder: progress for folder, progress in folders.items() if folder.is_dir()}  # not one deleted since
+        best = best_checkpoint(folders) if folders else None
+        return [_checkpoint(folder, progress, folder == best) for folder, progress in folders.items()]
 
     @property
     def best(self) -> RunCheckpoint:
@@ -260,14 +275,14 @@ class TrainingRun:
     def _log(self) -> list[dict[str, Any]]:
         try:
             return Run(self.path).read_log()
-        except OSError:
+        except (OSError, CheckpointError):
             return []
 
     @cached_property
     def _log_ends(self) -> list[dict[str, Any]]:
         try:
             return Run(self.path).read_log_ends()
-        except OSError:
+        except (OSError, CheckpointError):
             return []
 
     @cached_property
@@ -275,7 +290,7 @@ class TrainingRun:
         """training.json of the last checkpoint, with the names that the log uses."""
         run = Run(self.path)
         steps = run.checkpoint_steps()
-        progress = _read_progress(run.checkpoint_dir(steps[-1])) if steps else {}
+        progress = read_progress(run.checkpoint_dir(steps[-1])) if steps else {}
         return {**progress, "train_tokens": progress.get("n_tokens")}
 
     def _latest(self, name: str) -> float:
@@ -293,25 +308,15 @@ def format_score(name: str, value: float | None) -> str:
     return f"{value:,.2f}" if name in ("bleu", "perplexity") else f"{value:.4f}"
 
 
-def _read_checkpoint(folder: Path) -> RunCheckpoint:
-    progress = _read_progress(folder)
+def _checkpoint(folder: Path, progress: Mapping[str, Any], is_best: bool) -> RunCheckpoint:
     table = progress.get("score")
     table = table if isinstance(table, dict) else {}
-    scores = {name: float(x) for name, x in table.items() if _is_number(x) and name not in VALIDATION_SIZES}
-    loss = scores.pop("selection_loss", math.inf)
+    numbers = {name: float(x) for name, x in table.items() if _is_number(x)}
+    scores = {name: x for name, x in numbers.items() if name not in {*VALIDATION_SIZES, "selection_loss"}}
     step = progress.get("step")
     if not isinstance(step, int):
         step = int(folder.name.removeprefix("step-")) if folder.name.startswith("step-") else 0
-    return RunCheckpoint(step, folder, scores, math.inf if math.isnan(loss) else loss)
-
-
-def _read_progress(checkpoint: Path) -> dict[str, Any]:
-    """training.json; empty if it is damaged."""
-    try:
-        progress = json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return progress if isinstance(progress, dict) else {}
+    return RunCheckpoint(step, folder, scores, selection_loss(progress), is_best)
 
 
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,27 +7,44 @@ A checkpoint is a model directory that holds, beside the weights,
     shards/                in place of model.safetensors, if the model was sharded over ranks (FSDP)
     checksums.json         SHA-256 of each of these files
 
-It is written to a temporary folder, flushed and renamed, so a reader sees all of it or nothing; its checksums are
-verified before it is used.
+It is written to a temporary folder, flushed and renamed, and renamed again before it is deleted, so a reader sees all
+of it or nothing; its checksums are verified before it is used. Only the process that holds `.lock` changes a run.
 """
 
 import json
+import math
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from headway.entry_points import plugin_options
 from headway.errors import CheckpointError
-from headway.files import file_lock, non_finite_to_null, verify_checksums, write_text
+from headway.file_reading import open_regular, read_json
+from headway.files import (
+    append_line,
+    file_lock,
+    non_finite_to_null,
+    remove_directory,
+    verify_checksums,
+    write_text,
+)
 
-RECIPE_FILE, LOG_FILE = "recipe.toml", "log.jsonl"
+RECIPE_FILE, LOG_FILE, LOCK_FILE = "recipe.toml", "log.jsonl", ".lock"
+PROGRESS_FILE = "training.json"  # of a checkpoint
+AVERAGED = "averaged"  # subfolder of a run: the mean of its last checkpoints
 END_EVENTS = ("end", "interrupted", "failed")  # of a log: the run is complete, was stopped, or met an error
 LOG_TAIL_BYTES = 2**15
+MAX_LOG_BYTES = 2**29  # a line for each of a million steps has 300 MB
+MAX_LOG_LINE_BYTES = 2**20  # a longer line is dropped
+MAX_PROGRESS_BYTES = 2**20
 MAX_RUNS_LISTED = 5
+LOCK_SECONDS = 1.0  # to wait for a process that only asks whether the run is locked
 
 
 class Run:
@@ -50,34 +67,42 @@ class Run:
     def check_free(path: str | Path) -> Path:
         """Refuse a folder that is not empty: a new run never overwrites anything."""
         path = Path(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        # A process that was killed while it created the run has left no more than these.
+        leftovers = (LOCK_FILE, f".{RECIPE_FILE}.")
+        is_taken = path.is_dir() and not all(child.name.startswith(leftovers) for child in path.iterdir())
+        if is_taken or (path.exists() and not path.is_dir()):
             hint = f"; to resume it: headway train {path} --resume{plugin_options()}" if Run.exists(path) else ""
             raise CheckpointError(f"{path} already exists; choose another folder with --out{hint}")
         return path
 
     @classmethod
-    def create(cls, path: str | Path, recipe: str) -> "Run":
-        """Start a run in a new folder; `recipe` is TOML."""
-        path = cls.check_free(path)
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(path / RECIPE_FILE, recipe)
-        return cls(path)
+    @contextmanager
+    def create(cls, path: str | Path, recipe: str) -> "Iterator[Run]":
+        """Start a run in a new folder, and hold its lock inside the block; `recipe` is TOML. Of two processes that
+        create the same run, one wins and the other has written nothing."""
+        run = cls(cls.check_free(path))
+        run.path.mkdir(parents=True, exist_ok=True)
+        with run.lock():
+            cls.check_free(path)  # again: another process may have been first
+            run.remove_partial()
+            write_text(run.recipe_file, recipe)
+            yield run
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the run for this process: two that train it would overwrite each other's work."""
         try:
-            with file_lock(self.path / ".lock", wait=False):
+            with file_lock(self.path / LOCK_FILE, wait=False, seconds=LOCK_SECONDS):
                 yield
         except BlockingIOError:
             raise CheckpointError(f"{self.path} is being trained by another process; wait for it, or end it") from None
 
     def is_locked(self) -> bool:
         """Whether a process is training this run now."""
-        if not (self.path / ".lock").is_file():
+        if not (self.path / LOCK_FILE).is_file():
             return False
         try:
-            with file_lock(self.path / ".lock", wait=False):
+            with file_lock(self.path / LOCK_FILE, wait=False):
                 return False
         except BlockingIOError:
             return True
@@ -91,34 +116,47 @@ class Run:
         return self.path / LOG_FILE
 
     def log(self, **record: Any) -> None:
-        with open(self.log_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(non_finite_to_null(record)) + "\n")
+        append_line(self.log_file, json.dumps(non_finite_to_null(record)))
 
     def read_log(self) -> list[dict[str, Any]]:
         """Every complete line; a process that was killed may have left half of one."""
         try:
-            return _parse_lines(self.log_file.read_text(encoding="utf-8", errors="replace"))
+            with open_regular(self.log_file) as file:
+                if (n_bytes := os.fstat(file.fileno()).st_size) > MAX_LOG_BYTES:
+                    raise CheckpointError(
+                        f"{self.log_file} has {n_bytes:,} bytes, and at most {MAX_LOG_BYTES:,} are read: is it a log? "
+                        f"Move it away, or start a new run with a larger train.log_every"
+                    )
+                return _parse_lines(iter(lambda: file.readline(MAX_LOG_LINE_BYTES), b""))
         except FileNotFoundError:
             return []
+        except OSError as problem:
+            raise CheckpointError(f"{self.log_file} cannot be read: {problem.strerror or problem}") from None
 
     def read_log_ends(self) -> list[dict[str, Any]]:
         """The first line and the last ones: enough for a summary, and fast however long the log is."""
         try:
-            with open(self.log_file, "rb") as file:
-                first = file.readline()
+            with open_regular(self.log_file) as file:
+                first = file.readline(MAX_LOG_LINE_BYTES)
                 start, end = file.tell(), file.seek(0, 2)
                 file.seek(max(start, end - LOG_TAIL_BYTES))
-                tail = file.read()
+                tail = file.read(LOG_TAIL_BYTES)
         except FileNotFoundError:
             return []
-        return _parse_lines((first + tail).decode("utf-8", errors="replace"))
+        except OSError as problem:
+            raise CheckpointError(f"{self.log_file} cannot be read: {problem.strerror or problem}") from None
+        return _parse_lines([first, *tail.splitlines()])
+
+    def has_logged_steps(self) -> bool:
+        """Whether the log tells of a step: there was a checkpoint then, because the first one precedes all steps."""
+        return any("step" in record for record in self.read_log())
 
     def rewind(self, step: int | None, recipe: str) -> None:
         """Drop the log after the checkpoint that training resumes from (None: all of it), and store the recipe, whose
         settings may have changed."""
-        records = [] if step is None else [record for record in self.read_log() if record.get("step", 0) <= step]
+        records = [] if step is None else [record for record in self.read_log() if _step_of(record) <= step]
         records = [record for record in records if record.get("event") not in END_EVENTS]
-        write_text(self.log_file, "".join(json.dumps(record) + "\n" for record in records))
+        write_text(self.log_file, "".join(json.dumps(non_finite_to_null(record)) + "\n" for record in records))
         write_text(self.recipe_file, recipe)
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -128,8 +166,21 @@ class Run:
 
     def checkpoint_steps(self) -> list[int]:
         """Steps that have a checkpoint, in ascending order."""
-        matches = [re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*")]
+        matches = [
+            re.fullmatch(r"step-(0|[1-9][0-9]*)", path.name)
+            for path in self.checkpoints.glob("step-*")
+            if path.is_dir()
+        ]
         return sorted(int(match[1]) for match in matches if match)
+
+    @property
+    def averaged_dir(self) -> Path:
+        return self.path / AVERAGED
+
+    def models(self) -> list[Path]:
+        """The model directories: the checkpoints in the order of their steps, then the average, if there is one."""
+        folders = [*map(self.checkpoint_dir, self.checkpoint_steps()), self.averaged_dir]
+        return [folder for folder in folders if (folder / "config.json").is_file()]
 
     def newest_intact(self, on_warning: Callable[[str], None] = lambda line: None) -> int:
         """The step of the last checkpoint whose checksums match. Damaged ones are renamed, with a warning."""
@@ -141,21 +192,23 @@ class Run:
             except CheckpointError as error:
                 renamed = _rename_damaged(folder)
                 on_warning(f"{error}; renamed to {renamed.name}, falling back to the previous checkpoint")
-        raise CheckpointError(
-            f"{self.path} has no intact checkpoint to resume from; start again: headway train {self.path} --out "
-            f"NEW{plugin_options()}"
-        )
+        raise CheckpointError(f"{self.path} has no intact checkpoint to resume from")
 
     def remove_partial(self) -> None:
-        """Clean up after a process that was killed while writing: delete partial checkpoints, and put back an old one
-        that was moved but not yet replaced."""
-        for folder in self.checkpoints.glob(".step-*.old"):
-            for checkpoint in folder.glob("step-*"):
-                if not (self.checkpoints / checkpoint.name).exists():
-                    checkpoint.rename(self.checkpoints / checkpoint.name)
-            shutil.rmtree(folder, ignore_errors=True)
-        for folder in self.checkpoints.glob(".step-*.partial"):
-            shutil.rmtree(folder, ignore_errors=True)
+        """Clean up after a process that was killed while writing or deleting: remove what is half written or half
+        deleted, and put back a folder that was moved but not yet replaced."""
+        for parent, name in ((self.checkpoints, "step-*"), (self.path, f"{AVERAGED}*")):
+            for folder in parent.glob(f".{name}.old"):
+                for moved in folder.glob(name):
+                    if not (parent / moved.name).exists():
+                        moved.rename(parent / moved.name)
+                shutil.rmtree(folder, ignore_errors=True)
+            for ending in ("partial", "removed"):
+                for folder in parent.glob(f".{name}.{ending}"):
+                    shutil.rmtree(folder, ignore_errors=True)
+        for file_name in (RECIPE_FILE, LOG_FILE):
+            for file in self.path.glob(f".{file_name}.*"):
+                file.unlink(missing_ok=True)
 
     def has_damaged(self) -> bool:
         return any(self.checkpoints.glob("step-*.damaged*"))
@@ -170,7 +223,42 @@ class Run:
         steps_to_keep = {best_step, *steps[-1:], *(regular[-(keep - 1) :] if keep > 1 else ())}
         for step in steps:
             if step not in steps_to_keep:
-                shutil.rmtree(self.checkpoint_dir(step))
+                with suppress(FileNotFoundError):
+                    remove_directory(self.checkpoint_dir(step))  # one that is being read is left for the next time
+
+
+def read_progress(checkpoint: Path) -> dict[str, Any]:
+    """training.json of a checkpoint; empty if it is missing or damaged."""
+    try:
+        return read_json(checkpoint / PROGRESS_FILE, max_bytes=MAX_PROGRESS_BYTES)
+    except CheckpointError:
+        return {}
+
+
+def selection_loss(progress: Mapping[str, Any]) -> float:
+    """What the best checkpoint is selected by, smaller is better; infinite if this step was not evaluated."""
+    score = progress.get("score")
+    loss = score.get("selection_loss") if isinstance(score, dict) else None
+    is_finite = isinstance(loss, int | float) and abs(loss) <= sys.float_info.max  # exact, also for long integers
+    return float(loss) if is_finite else math.inf  # type: ignore[arg-type]
+
+
+def best_checkpoint(checkpoints: Mapping[Path, Mapping[str, Any]]) -> Path:
+    """The checkpoint with the lowest score, the latest of equals, given each one's `read_progress`. Scores of another
+    evaluation than that of the newest one do not count."""
+
+    def step_of(checkpoint: Path) -> int:
+        number = checkpoint.name.removeprefix("step-")
+        return int(number) if number.isdecimal() else 0  # an average comes after the step that it equals
+
+    evaluation = checkpoints[max(checkpoints, key=step_of)].get("evaluation", "")
+
+    def rank(checkpoint: Path) -> tuple[float, int]:
+        progress = checkpoints[checkpoint]
+        is_comparable = progress.get("evaluation", "") == evaluation
+        return selection_loss(progress) if is_comparable else math.inf, -step_of(checkpoint)
+
+    return min(checkpoints, key=rank)
 
 
 def suggest_run(path: str | Path, *, otherwise: str = "") -> str:
@@ -186,17 +274,22 @@ def suggest_run(path: str | Path, *, otherwise: str = "") -> str:
     return f" Runs in {folder}: {', '.join(runs[:MAX_RUNS_LISTED])}" + ", …" * (len(runs) > MAX_RUNS_LISTED)
 
 
-def _parse_lines(text: str) -> list[dict[str, Any]]:
-    """The JSON objects of a text that has one per line; a line that is no object is left out."""
+def _parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The JSON objects of lines; a line that is no object is left out."""
     records = []
-    for line in text.splitlines():
+    for line in lines:
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8", errors="replace"))
         except (ValueError, RecursionError):  # half a line, or one that is nested too deeply
             continue
         if isinstance(record, dict):
             records.append(record)
     return records
+
+
+def _step_of(record: Mapping[str, Any]) -> int:
+    step = record.get("step", 0)
+    return step if isinstance(step, int) else 0
 
 
 def _rename_damaged(folder: Path) -> Path:

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 import headway
 from headway.config import load_recipe
-from headway.errors import CheckpointError, DataError, HeadwayError
+from headway.errors import CheckpointError, ConfigError, DataError, HeadwayError
 from headway.files import verify_checksums, write_checksums
+from headway.models.serialization import find_model
 from headway.runs import Run
 from headway.training import build, finish, resume_check
 from headway.training.checkpoint import TrainState
@@ -169,11 +171,26 @@ def test_a_damaged_model_is_not_loaded(run):
         headway.load(folder)
 
 
+HOSTILE_CHECKPOINTS = {  # file → content; all of them with fitting checksums
+    "training.json": [b"{}", b'{"step": "4"}', b'{"step": 4, "best": []}', b'{"step": 2}', b'{"step": 4, "score": 1}'],
+    "training.safetensors": [b"", b"\x08" + b"\0" * 7 + b"{}      "],
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, c) for name, cs in HOSTILE_CHECKPOINTS.items() for c in cs])
+def test_a_hostile_checkpoint_is_refused_by_name(name, content, run):
+    folder = run / "checkpoints" / "step-4"
+    (folder / name).write_bytes(content)
+    write_checksums(folder)
+    with pytest.raises(CheckpointError, match=name):
+        headway.train(load_recipe(run), out=run, resume=True)
+
+
 def test_a_run_without_an_intact_checkpoint_is_refused(run):
     for step in (0, 2, 4):
         (run / "checkpoints" / f"step-{step}" / "training.json").unlink()
     for _ in range(2):  # also the second time, when the damaged ones have been renamed
-        with pytest.raises(CheckpointError, match=r"no intact checkpoint to resume from; start again: headway train"):
+        with pytest.raises(CheckpointError, match=r"no intact checkpoint to resume from.*start over: headway train"):
             headway.train(load_recipe(run), out=run, resume=True)
 
 
@@ -194,8 +211,117 @@ def test_leftovers_of_a_killed_writer_are_cleaned_up(stopped, run):
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(stopped, run):
     shutil.rmtree(run / "checkpoints")
+    log = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    (run / "log.jsonl").write_text(log[0])
     headway.train(load_recipe(run), out=run, resume=True)
     assert_same(stopped / "undisturbed", run)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "damaged"])
+def test_a_run_whose_checkpoints_are_gone_starts_over_only_by_force(how, stopped, run):
+    before = (run / "log.jsonl").read_bytes()
+    if how == "damaged":
+        for folder in (run / "checkpoints").iterdir():
+            damage(folder / "model.safetensors", "flipped", random.Random(2))
+    else:
+        shutil.rmtree(run / "checkpoints")
+        if how == "empty":
+            (run / "checkpoints").mkdir()
+    with pytest.raises(CheckpointError, match=r"has no (intact )?checkpoint.*--resume --force.*or train a new run"):
+        headway.train(load_recipe(run), out=run, resume=True)
+    assert (run / "log.jsonl").read_bytes() == before
+    messages = []
+    headway.train(load_recipe(run), out=run, resume=True, force=True, on_message=messages.append)
+    assert any(line.startswith("start over") for line in messages)
+    assert_same(stopped / "undisturbed", run)
+
+
+# ── what may change ───────────────────────────────────────────────────────────────────────────────────────────────
+
+OTHER_EVALUATIONS = {
+    "data.valid_fraction": "0.3",
+    "data.test_fraction": "0.2",
+    "eval.context": "16",
+}
+
+
+@pytest.mark.parametrize("setting", OTHER_EVALUATIONS)
+def test_another_evaluation_is_refused_and_by_force_starts_the_scores_anew(setting, tmp_path):
+    run = tmp_path / "run"
+    recipe = make(tmp_path, train={**SHORT, "keep_checkpoints": 1}, eval={"every_steps": 2}, model=TINY)
+    train_until_power_cut(recipe, run, 5)
+    # A score that no honest model reaches: were it mixed with the new ones, it would stay the best for ever.
+    folder = run / "checkpoints" / "step-4"
+    progress = json.loads((folder / "training.json").read_text())
+    progress["best"] = progress["score"]["selection_loss"] = 1e-9
+    (folder / "training.json").write_text(json.dumps(progress))
+    write_checksums(folder)
+    assert find_model(run) == folder
+    changed = f"{setting}={OTHER_EVALUATIONS[setting]}"
+    other = load_recipe(run, [changed])
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=rf"{changed} changed.*not be comparable.*--force"):
+        headway.train(other, out=run, resume=True)
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    result = headway.train(other, out=run, resume=True, force=True)
+    assert result.best_step > 4
+    assert find_model(run) == Run(run).checkpoint_dir(result.best_step) == headway.open_run(run).best.path
+    (resumed,) = [record for record in Run(run).read_log() if record.get("event") == "resume"]
+    assert resumed["new_evaluation"] == changed
+    headway.train(other, out=run, resume=True)  # the change is stored: nothing is new about it now
+
+
+def test_old_scores_do_not_count_beside_those_of_another_evaluation(tmp_path):
+    """All checkpoints are kept, those of the first evaluation too."""
+    run, recipe = tmp_path / "run", make(tmp_path, train=SHORT, eval={"every_steps": 2}, model=TINY)
+    train_until_power_cut(recipe, run, 5)
+    # Fewer tokens of context make every score worse.
+    result = headway.train(load_recipe(run, ["eval.context=2"]), out=run, resume=True, force=True)
+    assert Run(run).checkpoint_steps() == [0, 2, 4, 6, 8]
+    assert find_model(run) == Run(run).checkpoint_dir(result.best_step)
+    assert result.best_step > 4
+
+
+def test_other_validation_data_is_another_evaluation(tmp_path):
+    (tmp_path / "valid.txt").write_text("one two three four five six seven eight nine ten. " * 3)
+    run, recipe = tmp_path / "run", make(tmp_path, train=SHORT, data={"valid_path": str(tmp_path / "valid.txt")})
+    train_until_power_cut(recipe, run, 3)
+    (tmp_path / "valid.txt").write_text("ten nine eight. " * 9)
+    with pytest.raises(ConfigError, match=r"the validation data changed since .*run was started"):
+        headway.train(load_recipe(run), out=run, resume=True)
+
+
+def test_a_complete_run_is_scored_again_by_force(stopped, tmp_path):
+    shutil.copytree(stopped / "undisturbed", tmp_path / "run")
+    before = headway.open_run(tmp_path / "run").scores["bits_per_byte"]
+    other = load_recipe(tmp_path / "run", ["eval.context=2"])
+    result = headway.train(other, out=tmp_path / "run", resume=True, force=True)
+    assert result.steps == SHORT["steps"]
+    assert result.scores["bits_per_byte"] > before
+    assert headway.open_run(tmp_path / "run").scores["bits_per_byte"] == result.scores["bits_per_byte"]
+
+
+def test_settings_of_training_and_a_moved_text_may_change(run, tmp_path):
+    (tmp_path / "moved.txt").write_bytes(Path(load_recipe(run).data.path).read_bytes())
+    settings = [f"data.path={tmp_path / 'moved.txt'}", "train.lr=1e-4", "eval.every_steps=1", "eval.batch_size=3"]
+    assert headway.train(load_recipe(run, settings), out=run, resume=True).steps == SHORT["steps"]
+
+
+@pytest.mark.parametrize("setting", ["model.n_heads=1", "tokenizer.kind=bpe"])
+def test_another_model_or_tokenizer_is_refused_even_by_force(setting, run):
+    with pytest.raises(ConfigError, match=f"{setting}.*: a resumed run keeps its model and tokenizer"):
+        headway.train(load_recipe(run, [setting]), out=run, resume=True, force=True)
+
+
+def test_fewer_steps_than_done_are_refused(run):
+    with pytest.raises(ConfigError, match=r"train\.steps=3 is below the 4 steps that .*run has done"):
+        headway.train(load_recipe(run, ["train.steps=3"]), out=run, resume=True)
+    assert load_recipe(run).train.steps == SHORT["steps"]
+
+
+def test_force_is_for_resuming(tmp_path):
+    with pytest.raises(ConfigError, match="force=True is for resume=True"):
+        headway.train(make(tmp_path), out=tmp_path / "run", force=True)
 
 
 def test_a_complete_run_is_unchanged_and_can_be_extended(stopped, tmp_path):
@@ -262,6 +388,31 @@ def test_a_full_disk_costs_no_checkpoint(stopped, tmp_path, monkeypatch):
     with pytest.raises(HeadwayError, match=r"No space left on device.*the last checkpoint is .*step-4; to resume"):
         headway.train(load_recipe(stopped / "undisturbed"), out=run)
     monkeypatch.undo()
+    headway.train(load_recipe(run), out=run, resume=True)
+    assert_same(stopped / "undisturbed", run)
+
+
+def test_a_full_disk_costs_no_line_of_the_log(stopped, tmp_path, monkeypatch):
+    """Half of a line fits."""
+    original, n_lines = os.write, 0
+
+    def write(handle, data):
+        nonlocal n_lines
+        if bytes(data[:1]) == b"{":
+            n_lines += 1
+        if n_lines == 4:  # the start, and three steps
+            original(handle, data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        return original(handle, data)
+
+    run = tmp_path / "run"
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(
+        HeadwayError, match=r"log\.jsonl: No space left on device.*the last checkpoint is .*; to resume"
+    ):
+        headway.train(load_recipe(stopped / "undisturbed"), out=run)
+    monkeypatch.undo()
+    assert all(json.loads(line) for line in (run / "log.jsonl").read_text().splitlines())
     headway.train(load_recipe(run), out=run, resume=True)
     assert_same(stopped / "undisturbed", run)
 
@@ -382,6 +533,23 @@ def test_a_run_killed_before_averaging_averages_when_resumed(averaged, tmp_path,
     for model in (headway.load(tmp_path / "run" / "averaged"), complete.model):
         for p, q in zip(undisturbed.model.parameters(), model.parameters(), strict=True):
             assert torch.equal(p, q)
+
+
+def test_an_extended_run_is_averaged_again_though_killed_before(averaged, tmp_path, monkeypatch):
+    """The average of its first end is not taken for that of the second."""
+    _, result = averaged
+    shutil.copytree(result.path, tmp_path / "run")
+    longer = load_recipe(tmp_path / "run", ["train.steps=12"])
+
+    def kill(trainer):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finish, "average_last_checkpoints", kill)
+    with pytest.raises(KeyboardInterrupt):
+        headway.train(longer, out=tmp_path / "run", resume=True)
+    monkeypatch.undo()
+    headway.train(longer, out=tmp_path / "run", resume=True)
+    assert json.loads((tmp_path / "run" / "averaged" / "training.json").read_text())["step"] == 12
 
 
 @pytest.mark.parametrize("step", [6, 7])

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError, safe_open
@@ -23,15 +24,17 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headway.errors import CheckpointError
-from headway.file_reading import read_json
+from headway.file_reading import check_regular, read_json
 from headway.files import new_directory, write_checksums
 from headway.models.base import Model
 from headway.models.serialization import SHARDS, read_weights, write_model
+from headway.models.weight_files import read_header, shard_offsets
+from headway.runs import PROGRESS_FILE
 from headway.training.distributed import DistContext
 from headway.training.optimizers import Optimizer
 from headway.training.weight_averaging import ExponentialMovingAverage
 
-PROGRESS_FILE, STATE_FILE = "training.json", "training.safetensors"
+STATE_FILE = "training.safetensors"
 
 
 @dataclass
@@ -45,14 +48,32 @@ class TrainerProgress:
     best_step: int | None = None
     evals_since_best: int = 0
     score: dict[str, Any] = field(default_factory=dict)  # of this step, if it was evaluated
+    is_validation_pending: bool = False  # a stop request cut it short: it is repeated when the run is resumed
+    evaluation: str = ""  # what the scores were measured on, and how: those of another one are not comparable
+
+    def start_evaluation(self, evaluation: str) -> None:
+        """Forget the scores of another evaluation."""
+        self.evaluation, self.score = evaluation, {}
+        self.best, self.best_step, self.evals_since_best = math.inf, None, 0
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "best": self.best if math.isfinite(self.best) else None}
 
     @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> "TrainerProgress":
-        values = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
-        return cls(**{**values, "best": math.inf if values.get("best") is None else values["best"]})
+    def read(cls, checkpoint: Path) -> "TrainerProgress":
+        """The progress of a checkpoint, which must be that of its step."""
+        file = checkpoint / PROGRESS_FILE
+        table = read_json(file)
+        table["best"] = math.inf if table.get("best") is None else table["best"]
+        try:
+            progress = msgspec.convert(table, cls)
+        except msgspec.ValidationError as problem:
+            raise CheckpointError(f"{file} is not of a checkpoint: {problem}; use an earlier checkpoint") from None
+        if checkpoint.name != f"step-{progress.step}":
+            raise CheckpointError(
+                f"{file} tells of step {progress.step}, but lies in {checkpoint.name}: give the folder its name back"
+            )
+        return progress
 
 
 @dataclass
@@ -99,7 +120,7 @@ class TrainState:
 
     def restore(self, folder: Path) -> None:
         """Load a checkpoint that `Run.newest_intact` has verified. A collective: all ranks call it."""
-        self.progress = TrainerProgress.from_dict(read_json(folder / PROGRESS_FILE))
+        self.progress = TrainerProgress.read(folder)
         targets = {**self.tensors(), **self._model_tensors()}
         saved = _read_tensors(folder / STATE_FILE)
         with torch.no_grad():
@@ -148,11 +169,14 @@ class TrainState:
     def _restore_rng_states(self, saved: Mapping[str, Tensor]) -> None:
         """A rank that the checkpoint does not know keeps the generators it was seeded with."""
         cpu_state = saved.get(f"rng/cpu/{self.dist.rank}")
-        if cpu_state is not None:
-            torch.set_rng_state(cpu_state)
         cuda_state = saved.get(f"rng/cuda/{self.dist.rank}")
-        if cuda_state is not None and self.model.device.type == "cuda":
-            torch.cuda.set_rng_state(cuda_state, self.model.device)
+        try:
+            if cpu_state is not None:
+                torch.set_rng_state(cpu_state)
+            if cuda_state is not None and self.model.device.type == "cuda":
+                torch.cuda.set_rng_state(cuda_state, self.model.device)
+        except (RuntimeError, TypeError) as problem:
+            raise CheckpointError(f"{STATE_FILE} has a damaged random number generator state: {problem}") from None
 
 
 def write_checkpoint(
@@ -190,8 +214,12 @@ def _write_files(
 
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
-    with safe_open(file, framework="pt") as tensors:
-        return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    try:
+        check_regular(file)
+        with safe_open(file, framework="pt") as tensors:
+            return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as problem:
+        raise CheckpointError(f"{file} cannot be read: {problem}; use an earlier checkpoint") from None
 
 
 def _copy_tensor(target: Tensor, value: Tensor) -> None:
@@ -208,6 +236,8 @@ def _write_shards(folder: Path, tensors: dict[str, Tensor], dist: DistContext) -
 
 
 def _read_shards(folder: Path, tensors: dict[str, Tensor], dist: DistContext) -> None:
+    for file in sorted(folder.glob("*.safetensors")):
+        shard_offsets(file, read_header(file))  # before a library opens it
     reader = HuggingFaceStorageReader(str(folder))
     saved = reader.read_metadata().state_dict_metadata
     if missing := [name for name in tensors if name not in saved]:

@@ -1,7 +1,6 @@
 """Run metadata: what you need, beside the recipe, to repeat a run. It is the first line of log.jsonl."""
 
 import platform
-import subprocess
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from headway import __version__
 from headway.devices import matmul_dtype
 from headway.models import Model
 from headway.training.distributed import DistContext
+from headway.training.git_revision import git_revision
 from headway.training.progress import ProgressMeter
 from headway.training.task import Task, loss_name
 
@@ -44,15 +44,3 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "threads": torch.get_num_threads(),
     }
-
-
-def git_revision() -> str | None:
-    """Commit of the working directory, with a + if tracked files have changed; None outside a repository."""
-    try:
-        revision, changes = (
-            subprocess.run(["git", *command.split()], capture_output=True, text=True, timeout=5, check=True).stdout
-            for command in ("rev-parse HEAD", "status --porcelain --untracked-files=no")
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return revision.strip() + ("+" if changes.strip() else "")

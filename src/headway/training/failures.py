@@ -66,7 +66,7 @@ def _describe(error: Exception, context: FailureContext) -> str | None:
             f"train.grad_accum_steps={2 * config.grad_accum_steps}, which gives the same steps, or "
             f"train.checkpoint_activations=true"
         )
-    if isinstance(error, OSError):  # such as a full disk, or data that has gone
+    if isinstance(error, OSError) and not isinstance(error, HeadwayError):  # such as a full disk, or data that has gone
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     if is_lost_contact(error):
         reason = str(error).strip().splitlines()[0]

@@ -1,6 +1,7 @@
 """The end of a run: the last validation and checkpoint, checkpoint averaging, and the result."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,8 +15,9 @@ from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import EvalResult, NotScored
 from headway.file_reading import read_json
 from headway.models import Model, load
-from headway.models.serialization import AVERAGED
-from headway.training.checkpoint import PROGRESS_FILE, write_checkpoint
+from headway.runs import PROGRESS_FILE, read_progress
+from headway.training.checkpoint import write_checkpoint
+from headway.training.signals import ValidationStopped
 from headway.training.task import make_model
 from headway.training.weight_averaging import average_checkpoints, steps_to_average
 
@@ -84,15 +86,25 @@ def _describe_end(trainer: "Trainer") -> str:
 def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
     """Validate (unless a stop request ended the run), save, average checkpoints, and log the end."""
     if not is_stopped and not trainer.state.progress.score:
-        trainer.validate()
+        is_stopped = _is_stopped_during(trainer.validate)
     trainer.save()
     if trainer.config.average_checkpoints and not is_stopped:
-        average_last_checkpoints(trainer)
+        is_stopped = _is_stopped_during(lambda: average_last_checkpoints(trainer))
     if not is_stopped:
         _note_risen_loss(trainer)
         trainer.on_message(f"finished    {_describe_end(trainer)}")
     _log_end(trainer, "interrupted" if is_stopped else "end")
+    trainer.dist.on_first_rank(trainer.run.remove_partial)  # what could not be deleted at once
     return make_result(trainer, is_stopped)
+
+
+def _is_stopped_during(evaluate: Callable[[], object]) -> bool:
+    """Evaluate; returns whether a stop request ended it. Resuming the run repeats it."""
+    try:
+        evaluate()
+    except ValidationStopped:
+        return True
+    return False
 
 
 def _note_risen_loss(trainer: "Trainer") -> None:
@@ -106,7 +118,9 @@ def _note_risen_loss(trainer: "Trainer") -> None:
 def is_complete(trainer: "Trainer") -> bool:
     """Whether a restored run has nothing left to do."""
     is_trained = trainer.progress_fraction >= 1 or trainer.is_out_of_patience
-    is_averaged = (trainer.run.path / AVERAGED / "config.json").is_file() or not trainer.config.average_checkpoints
+    # A run that was extended still has the average of its earlier end.
+    averaged_step = read_progress(trainer.run.averaged_dir).get("step")
+    is_averaged = averaged_step == trainer.state.progress.step or not trainer.config.average_checkpoints
     return is_trained and bool(trainer.state.progress.score) and is_averaged
 
 
@@ -143,7 +157,7 @@ def average_last_checkpoints(trainer: "Trainer") -> None:
     def write() -> None:
         model = make_model(trainer.task, "cpu")
         model.load_weights(weights)
-        write_checkpoint(model, run.path / AVERAGED, progress.to_dict(), {})
+        write_checkpoint(model, run.averaged_dir, progress.to_dict(), {})
 
     trainer.dist.on_first_rank(write)
 
@@ -151,9 +165,9 @@ def average_last_checkpoints(trainer: "Trainer") -> None:
 def make_result(trainer: "Trainer", is_stopped: bool = False) -> Result:
     """The result, with the model as it is on disk: unsharded, and averaged if the run averages weights."""
     progress, model = trainer.state.progress, trainer.state.model
-    checkpoint, averaged = trainer.run.checkpoint_dir(progress.step), trainer.run.path / AVERAGED
+    checkpoint, averaged = trainer.run.checkpoint_dir(progress.step), trainer.run.averaged_dir
     is_averaged = bool(trainer.config.average_checkpoints) and not is_stopped
-    if trainer.dist.parallel == "fsdp" or is_averaged:
+    if trainer.dist.parallel == "fsdp" or trainer.config.average_checkpoints:
         model = load(averaged if is_averaged else checkpoint, device=trainer.device)
     elif trainer.state.average is not None:
         trainer.state.average.swap()

@@ -5,7 +5,6 @@ over to the Trainer (trainer.py). N-grams are fitted in one pass.
 """
 
 import json
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,8 +15,7 @@ import torch
 from headway.config import ModelConfig, Recipe, as_recipe
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
-from headway.entry_points import plugin_options
-from headway.errors import ConfigError, DataError, count
+from headway.errors import ConfigError, count
 from headway.evaluation.perplexity import batch_nll
 from headway.evaluation.validation import EvalResult, NotScored
 from headway.files import free_name
@@ -25,6 +23,7 @@ from headway.models import Model, NGram
 from headway.models.base import tokenizer_of
 from headway.models.serialization import is_registered
 from headway.runs import Run
+from headway.temporary_files import TemporaryFolder, kept_unless_stopped
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.training.build import build_trainer
 from headway.training.callbacks import Callbacks, OnModelReady, ignore, progress_callbacks
@@ -33,7 +32,13 @@ from headway.training.distributed import DistContext, init_distributed, local_de
 from headway.training.environment import environment
 from headway.training.finish import Result
 from headway.training.progress import OnMessage, OnStep
-from headway.training.signals import stop_request
+from headway.training.resume_rules import (
+    check_data,
+    check_steps,
+    check_unchanged,
+    find_checkpoint,
+    find_new_evaluation,
+)
 from headway.training.task import Task, make_model, make_task
 from headway.training.threads import cpu_threads, logged_threads
 
@@ -46,6 +51,7 @@ def train(
     model: Model | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    force: bool = False,
     quiet: bool = False,
     on_step: OnStep | None = None,
     on_message: OnMessage | None = None,
@@ -64,6 +70,9 @@ def train(
     With `resume`, training continues from the last intact checkpoint if the run exists; otherwise it starts. If
     `recipe` is the folder of a run, `out` is that folder by default: `headway.train("runs/demo", resume=True)`.
 
+    `force` resumes also where something would be lost: if the evaluation has changed (another split, context or
+    metric), and the best score starts anew; or if the checkpoints are gone, and training starts over.
+
     Progress is shown on stderr: as a bar in a terminal or a notebook, else as a line every few seconds. `quiet=True`
     turns it off, and so do the callbacks `on_step`, `on_message` and `on_prepare`: pass any of them to report the
     progress yourself.
@@ -72,6 +81,8 @@ def train(
     may raise `StopTraining` to end the run, `on_message` gets a line per stage, `on_prepare` the progress of tokenizing
     the text, and `on_model_ready` the model before its first step.
     """
+    if force and not resume:
+        raise ConfigError("force=True is for resume=True: a new run never overwrites anything")
     if resume and out is None and isinstance(recipe, str | Path) and Run.exists(recipe):
         out = recipe
     recipe = as_recipe(recipe)
@@ -81,7 +92,8 @@ def train(
     with init_distributed(recipe.train.parallel, device) as dist:
         reported = (on_step, on_message, on_prepare) if dist.is_main else (None, None, None)
         with progress_callbacks(quiet or not dist.is_main, *reported) as callbacks:
-            return _train(recipe, model, out, resume, dist, device, replace(callbacks, on_model_ready=on_model_ready))
+            callbacks = replace(callbacks, on_model_ready=on_model_ready)
+            return _train(recipe, model, out, resume, force, dist, device, callbacks)
 
 
 def _train(
@@ -89,6 +101,7 @@ def _train(
     model: Model | None,
     out: str | Path | None,
     resume: bool,
+    force: bool,
     dist: DistContext,
     device: torch.device,
     callbacks: Callbacks,
@@ -99,14 +112,19 @@ def _train(
     run = Run(path)
     with ExitStack() as exit_stack:
         has_started = may_resume and dist.broadcast(str(Run.exists(path))) == "True"
-        step = _lock_and_find_checkpoint(run, dist, exit_stack, callbacks.on_message) if has_started else None
+        step = _lock_and_find_checkpoint(run, force, dist, exit_stack, callbacks.on_message) if has_started else None
+        if step is not None:
+            check_steps(run, step, recipe)
         if not has_started:
             Run.check_free(path)  # before the data is prepared, which may take long
             if resume:
                 callbacks.on_message(f"new run     there is nothing to resume in {path} yet")
         task = _prepare_task(recipe, run, step, dist, callbacks, tokenizer_of(model))
+        new_evaluation = ""
         if step is not None:
-            _check_data(run, task)
+            check_unchanged(run, task)
+            check_data(run, task)
+            new_evaluation = find_new_evaluation(run, step, task, force)
         torch.manual_seed(recipe.train.seed)
         model = make_model(task, device) if model is None else _fit_to_task(model, task, device)
         torch.manual_seed(recipe.train.seed + RANK_SEED_STRIDE * dist.rank)  # dropout differs between ranks
@@ -115,7 +133,7 @@ def _train(
                 raise ConfigError(
                     f"an n-gram is fitted in one pass: nothing to resume in {path}; fit it again with --out NEW"
                 )
-            return _fit_ngram(model, task, run, callbacks)
+            return _fit_ngram(model, task, path, callbacks)
         stored = logged_threads(run.read_log()) if has_started else None
         threads = cpu_threads(recipe.train.threads, device, stored=stored, on_message=callbacks.on_message)
         exit_stack.enter_context(threads)  # also for the last validation
@@ -125,8 +143,8 @@ def _train(
         )
         if not has_started:
             callbacks.on_model_ready(model)
-            dist.on_first_rank(lambda: _create_and_lock(run, task, exit_stack))
-        return trainer.train(step)
+            dist.on_first_rank(lambda: exit_stack.enter_context(Run.create(path, task.recipe.to_toml())))
+        return trainer.train(step, new_evaluation)
 
 
 def default_run_dir(name: str, resume: bool) -> Path:
@@ -136,18 +154,15 @@ def default_run_dir(name: str, resume: bool) -> Path:
     return max(runs, key=lambda path: Run(path).recipe_file.stat().st_mtime, default=new)
 
 
-def _create_and_lock(run: Run, task: Task, locks: ExitStack) -> None:
-    Run.create(run.path, task.recipe.to_toml())
-    locks.enter_context(run.lock())
-
-
-def _lock_and_find_checkpoint(run: Run, dist: DistContext, locks: ExitStack, on_message: OnMessage) -> int | None:
-    """The step to resume from; None if the run was killed before its first checkpoint."""
+def _lock_and_find_checkpoint(
+    run: Run, force: bool, dist: DistContext, locks: ExitStack, on_message: OnMessage
+) -> int | None:
+    """The step to resume from, on all ranks; the first one holds the lock."""
 
     def find() -> str:
         locks.enter_context(run.lock())
-        run.remove_partial()
-        return str(run.newest_intact(on_message)) if run.checkpoint_steps() or run.has_damaged() else ""
+        found = find_checkpoint(run, force, on_message)
+        return "" if found is None else str(found)
 
     step = dist.broadcast(dist.on_first_rank(find))
     return int(step) if step else None
@@ -192,29 +207,19 @@ def _prepare_task(
     if dist.size == 1:
         assert task is not None
         return task
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryFolder() as folder:
         if task is not None:
             task.tokenizer.save(folder)
-        files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
+        files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
         files = json.loads(dist.broadcast(json.dumps(files)))
         if task is None:
             for name, text in files.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
+                (folder / name).write_text(text, encoding="utf-8")
             task = make_task(recipe, tokenizer=load_tokenizer(folder))
     return task
 
 
-def _check_data(run: Run, task: Task) -> None:
-    """Refuse to resume on data that has changed since the run was started."""
-    start = next((record for record in run.read_log() if record.get("event") == "start"), {})
-    if start.get("data", task.fingerprints) != task.fingerprints:
-        raise DataError(
-            f"{task.recipe.data.path} is not the data that {run.path} was started with: restore it, or start a new "
-            f"run: headway train {run.path} --out NEW{plugin_options()}"
-        )
-
-
-def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Result:
+def _fit_ngram(model: NGram, task: Task, path: Path, callbacks: Callbacks) -> Result:
     """Fit an n-gram: counting needs no steps."""
     if task.recipe.train.parallel != "none":
         raise ConfigError("an n-gram is fitted by one process; leave train.parallel at 'none'")
@@ -223,28 +228,27 @@ def _fit_ngram(model: NGram, task: Task, run: Run, callbacks: Callbacks) -> Resu
             "model.smoothing='given' is for n-grams loaded with their probabilities; to fit one, set kneser-ney"
         )
     callbacks.on_model_ready(model)
-    Run.create(run.path, task.recipe.to_toml())
-    run.log(event="start", **environment(model.device), data=task.fingerprints)
-    n_tokens, checkpoint = task.n_train_tokens, run.checkpoint_dir(0)
-    start = time.monotonic()
-    with run.lock(), stop_request() as stop:
+    # It cannot be resumed: if it is stopped, the run is removed.
+    with Run.create(path, task.recipe.to_toml()) as run, kept_unless_stopped(path):
+        run.log(event="start", **environment(model.device), data=task.fingerprints)
+        n_tokens, checkpoint = task.n_train_tokens, run.checkpoint_dir(0)
+        start = time.monotonic()
         model.fit_texts(task.token_shards())
-        seconds, is_stopped = time.monotonic() - start, stop.is_set()
+        seconds = time.monotonic() - start
         counts = ", ".join(f"{len(model.column('log_p', k)):,}" for k in range(1, model.config.order + 1))
         callbacks.on_message(
             f"counted     {counts} n-grams of 1 to {model.config.order} tokens, {n_tokens / seconds:,.0f} tokens/s"
         )
-        validation = None if is_stopped else task.validation
         score: EvalResult = NotScored()
-        if validation is not None:
-            score = validation.score(lambda batch: batch_nll(model, batch))
+        if task.validation is not None:
+            score = task.validation.score(lambda batch: batch_nll(model, batch))
         metrics = score.to_dict()
         selection = {"selection_loss": score.selection_loss} if score else {}
-        progress = TrainerProgress(n_tokens=n_tokens, seconds=seconds, score={**selection, **metrics})
+        table = {**selection, **metrics}
+        progress = TrainerProgress(n_tokens=n_tokens, seconds=seconds, score=table, evaluation=task.evaluation)
         write_checkpoint(model, checkpoint, progress.to_dict(), {})
-        event, totals = "interrupted" if is_stopped else "end", {"seconds": seconds, "train_tokens": n_tokens}
-        run.log(event=event, step=0, **totals, n_params=model.n_params, **metrics)
-    return Result(model.eval(), run.path, checkpoint, score, 0, seconds, n_tokens, interrupted=is_stopped)
+        run.log(event="end", step=0, seconds=seconds, train_tokens=n_tokens, n_params=model.n_params, **metrics)
+    return Result(model.eval(), run.path, checkpoint, score, 0, seconds, n_tokens)
 
 
 def _describe_model(model: Model, recipe: Recipe, device: torch.device, dist: DistContext) -> str:
