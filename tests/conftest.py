@@ -1,12 +1,14 @@
 """Two workers share two cores, so each uses one thread. Seeds are fixed, also those of hypothesis."""
 
 import os
+import signal
 
 import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with Ctrl-C ignored
 settings.register_profile("headway", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("headway")
 

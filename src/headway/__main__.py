@@ -1,6 +1,22 @@
 """`python -m headway` is the command `headway`."""
 
-from headway.cli import main
+import os
+import signal
+
+
+def main() -> None:
+    """Import the command line and run it. Ctrl-C during the imports ends in a line, as it does later."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _end)
+    from headway.cli import main as run
+
+    run()
+
+
+def _end(number: int, frame: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
+
 
 if __name__ == "__main__":
     main()

@@ -76,7 +76,7 @@ def test_module_and_script_are_the_same_program():
         ("eval runs/demo/checkpoints/step-3", 2, "is not a run, so it has no held-out text: name a text"),
         ("eval runs/demo --context 0", 2, "0 is not at least 1"),
         ("eval runs/demo --length-penalty 0", 2, "does not apply to runs/demo, which does not translate: leave it out"),
-        ("eval runs/demo my.txt --split test", 2, "test is a split of the run's own data: leave out --split"),
+        ("eval runs/demo my.txt --split test", 2, "does not apply to TEXT, which is no split of a run"),
         ("eval runs/demo --split test", 1, "has no test split: set data.test_fraction when training"),
         ("show curves runs/demo -y los", 1, "Did you mean 'loss'?"),
         ("lr-find demo --steps 2", 2, "steps=2"),
@@ -90,7 +90,7 @@ def test_module_and_script_are_the_same_program():
         ("generate runs/reverse abc", 1, "use `headway translate`"),
         ("translate runs/demo abc", 1, "headway train reverse"),
         ("eval runs/demo my.txt --text abc", 2, "cannot be combined with TEXT"),
-        ("eval runs/demo --text abc --split test", 2, "leave out --split, or leave out --text"),
+        ("eval runs/demo --text abc --split test", 2, "does not apply to --text, which is no split of a run"),
     ],
 )
 def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys, workspace):

@@ -1,15 +1,12 @@
 """The command line: `headway VERB …`, one file per verb, each a thin shell over a public function.
 
-Results go to stdout, progress to stderr. Exit codes: 0 success, 1 failure, 2 misuse, 130 interrupted. Verbs import
-torch when they run, so that `--help` is instant.
+Results go to stdout, progress to stderr. Exit codes: 0 success, 1 failure, 2 misuse, 130 interrupted, 128 + n ended by
+signal n. Verbs import torch when they run, so that `--help` is instant.
 """
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import typer
 
@@ -32,6 +29,7 @@ from headway.cli import (
 )
 from headway.cli.help import CommandApp
 from headway.errors import HeadwayError
+from headway.termination import exit_on_signals
 
 app = CommandApp(
     name="headway",
@@ -95,31 +93,14 @@ for _section, _verbs in VERBS.items():
             app.command(_name, short_help=_summary, rich_help_panel=_section)(_verb)
 
 
-@contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit inside the block, so that cleanup runs and no partial file is left."""
-
-    def exit_cleanly(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    is_main = threading.current_thread() is threading.main_thread()
-    # Only default handlers are replaced: under `nohup`, SIGHUP stays ignored.
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(n) is signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, exit_cleanly)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            if signal.getsignal(number) is exit_cleanly:  # a failing rank ignores SIGTERM until its error is printed
-                signal.signal(number, signal.SIG_DFL)
-
-
 def main(argv: list[str] | None = None) -> None:
     """Run a command line. Errors that the user can fix become one line on stderr and an exit code."""
     try:
-        with _exit_on_signals():
+        with exit_on_signals(has_deadline=argv is None):  # the process is this command's own
             app(args=argv, prog_name="headway")
+    except KeyboardInterrupt as interrupt:
+        print(str(interrupt) or "interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
     except HeadwayError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
@@ -129,4 +110,10 @@ def main(argv: list[str] | None = None) -> None:
     except OSError as error:
         description = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         print(f"Error: {description}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except MemoryError:
+        print("Error: out of memory: use a smaller model, a smaller batch or less data at a time", file=sys.stderr)
+        raise SystemExit(1) from None
+    except RecursionError:
+        print("Error: something is nested too deeply to be read: simplify the input", file=sys.stderr)
         raise SystemExit(1) from None

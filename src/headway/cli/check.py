@@ -1,6 +1,5 @@
 """headway check resume | cached | batched | contract"""
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +7,10 @@ import typer
 
 from headway.cli.help import CommandApp
 from headway.cli.options import Device, Dtype, Json, Settings, print_json
+from headway.cli.recipe_notes import load_recipe_noting
 from headway.errors import ConfigError
 from headway.runs import Run
+from headway.temporary_files import TemporaryFolder
 
 if TYPE_CHECKING:
     from headway.evaluation.invariants import CheckInputs
@@ -48,14 +49,13 @@ def resume(
       headway check resume demo --kills 1 --steps 12 --json
       headway check resume demo --kills 1 --steps 8 --set train.dtype=bfloat16 --set train.grad_accum_steps=2
     """
-    from headway.config import load_recipe
     from headway.display import print_status
     from headway.training.resume_check import check_resume
 
     overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
-    config = load_recipe(recipe, overrides)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) if out is None else Run.check_free(out)
+    config = load_recipe_noting(recipe, overrides, ignored=("train.steps", "train.max_seconds"))
+    with TemporaryFolder() as temporary:
+        folder = temporary if out is None else Run.check_free(out)
         folder.mkdir(parents=True, exist_ok=True)
         report = check_resume(config, folder, steps=steps, kills=kills, ranks=ranks, seed=seed, on_message=print_status)
     if json:

@@ -1,11 +1,13 @@
 """headway demo"""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.options import Json, Settings, command, print_json
+from headway.cli.recipe_notes import load_recipe_noting
 
 if TYPE_CHECKING:
     from headway.training.demo import DemoResult
@@ -31,6 +33,7 @@ def demo(
     from headway.display import TrainingDisplay, print_status
     from headway.training.demo import run_demo
 
+    load_recipe_noting("demo", settings or [], ignored=() if seconds is None else ("train.max_seconds",))
     with TrainingDisplay() as display:
         result = run_demo(
             out=out,
@@ -42,10 +45,11 @@ def demo(
         )
     if json:
         print_json(result.to_dict())
-    else:
+    elif not result.interrupted:
         _print_result(result)
     if result.interrupted:
-        print_status(f"interrupted after step {result.steps}; the model is saved")
+        resume_command = command(f"train {shlex.quote(str(result.run))} --resume")
+        print_status(f"interrupted after step {result.steps}; the model is saved.\nTo resume: {resume_command}")
         raise typer.Exit(130)
 
 

@@ -2,13 +2,13 @@
 
 import shlex
 import shutil
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.option_use import OnlyBeside, OnlyOn, check_options_for
 from headway.cli.options import (
     Device,
     Json,
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from headway.sweeps import SweepResult
 
 
+OF_A_RECIPE = OnlyOn(recipe="recipe")  # a sweep that is continued has its own
+
+
 def sweep(
     recipe: Annotated[
         str, typer.Argument(help="A shipped recipe by name, a TOML file, a run, or a sweep to --resume.")
@@ -30,8 +33,9 @@ def sweep(
     grid: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=A,B,…", help="A setting and the values to try, train.lr=1e-3,3e-3; repeatable."),
+        OF_A_RECIPE,
     ] = None,
-    settings: Settings = None,
+    settings: Annotated[Settings, OF_A_RECIPE] = None,
     ranges: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,24 +44,31 @@ def sweep(
             help="Random search: train.lr=1e-4..1e-2:log; repeatable.",
             rich_help_panel="Search",
         ),
+        OF_A_RECIPE,
     ] = None,
     random: Annotated[
         int | None,
         typer.Option(metavar="N", rich_help_panel="Search", help="Draw N random points instead of the whole grid."),
+        OF_A_RECIPE,
     ] = None,
-    seed: Annotated[int, typer.Option(rich_help_panel="Search", help="Seed of the random points.")] = 0,
+    seed: Annotated[
+        int, typer.Option(rich_help_panel="Search", help="Seed of the random points."), OnlyBeside("--random")
+    ] = 0,
     halving: Annotated[
         bool,
         typer.Option("--halving", rich_help_panel="Search", help="Successive halving: stop runs that fall behind."),
+        OF_A_RECIPE,
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Folder of the runs. Default: the next free runs/sweep.")
+        Path | None,
+        typer.Option("-o", "--out", help="Folder of the runs. Default: the next free runs/sweep."),
+        OF_A_RECIPE,
     ] = None,
     jobs: Annotated[int, typer.Option(metavar="N", help="Train N runs at a time, each in its own process.")] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a sweep: finished runs stay, values may be added.")
     ] = False,
-    device: Device = "auto",
+    device: Annotated[Device, OF_A_RECIPE] = "auto",
     plot: Annotated[
         Path | None, typer.Option(help="Plot file, .png, .svg or .pdf. Default: sweep.png in the folder.")
     ] = None,
@@ -82,11 +93,13 @@ def sweep(
     check_minimum("--random", random)
     check_picture(plot, "--plot")
     from headway.display import TrainingDisplay, print_status
+    from headway.sweeps.manifest import is_sweep
     from headway.sweeps.points import parse_grid, parse_ranges
     from headway.sweeps.sweep import sweep as run_sweep
 
+    if is_sweep(recipe):
+        check_options_for(f"{recipe}, a sweep with its own settings", recipe="sweep")
     overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step
     try:
         with TrainingDisplay(bar=jobs == 1) as display:
             result = run_sweep(
@@ -104,8 +117,8 @@ def sweep(
                 on_message=display.on_message,
                 on_prepare=display.on_prepare,
             )
-    except KeyboardInterrupt:
-        print_status("interrupted; finished runs are kept. Continue with --resume")
+    except KeyboardInterrupt as interrupt:
+        print_status(f"{str(interrupt) or 'interrupted'}\nfinished runs are kept; continue with --resume")
         raise typer.Exit(130) from None
     _report(result, plot, json)
     if result.interrupted:
@@ -121,7 +134,9 @@ def _report(result: "SweepResult", plot_file: Path | None, json: bool) -> None:
     from headway.display import print_status
     from headway.sweeps.report import render_text
 
-    picture = _plot(result, plot_file or result.path / "sweep.png", is_required=plot_file is not None)
+    picture = None
+    if not result.interrupted:
+        picture = _plot(result, plot_file or result.path / "sweep.png", is_required=plot_file is not None)
     if json:
         print_json({**result.to_dict(), "picture": None if picture is None else str(picture)})
         return

@@ -46,6 +46,7 @@ from headway.comparison.selection import (
     shared_context,
 )
 from headway.config import NGramConfig, Recipe, load_recipe
+from headway.config.setting_use import unused_in_all, unused_settings
 from headway.costs import flops_per_token
 from headway.devices import parse_device
 from headway.errors import CheckpointError
@@ -194,9 +195,29 @@ def _prepare(setup: _Setup, out_dir: Path, on_message: OnMessage) -> tuple[Share
             recipes[name] = shared.recipe_for(candidate, setup.overrides.shared, own_settings)
         elif isinstance(candidate, Path) and (warning := leakage_warning(candidate, setup.recipe.data)):
             on_message(f"warning     {name} {warning}")
+    for note in _unused_settings(setup, recipes):
+        on_message(f"note        {note}")
     manifest["recipes"] = check_same_recipes(out_dir, recipes, finished)
     write_manifest(out_dir, manifest, tokenizer)
     return shared, recipes
+
+
+def _unused_settings(setup: _Setup, recipes: Mapping[str, Recipe]) -> list[str]:
+    """A note for each given setting that changes nothing: shared ones if that holds for every model."""
+
+    def names(settings: Sequence[str]) -> list[str]:
+        return [setting.partition("=")[0].strip() for setting in settings]
+
+    shared = names(setup.overrides.shared)
+    tokenizer = [name for name in shared if name.startswith("tokenizer.")]  # the recipes have its path instead
+    others = [name for name in shared if name not in tokenizer]
+    notes = [*unused_settings(setup.recipe, tokenizer).values(), *unused_in_all(recipes.values(), others).values()]
+    for model, settings in setup.overrides.by_model.items():
+        notes += [f"{model}: {note}" for note in unused_settings(recipes[model], names(settings)).values()]
+    if not recipes:
+        trained = [name for name in others if name.startswith(("model.", "train.", "eval."))]
+        notes += [f"{name} has no effect: no model is trained here" for name in trained]
+    return notes
 
 
 def _train_all(recipes: Mapping[str, Recipe], out_dir: Path, resume: bool, callbacks: Callbacks) -> bool:
@@ -210,14 +231,19 @@ def _train_all(recipes: Mapping[str, Recipe], out_dir: Path, resume: bool, callb
         is_ngram = isinstance(recipe.model, NGramConfig)
         if is_ngram:  # fitted in one pass: an interrupted one starts over
             shutil.rmtree(out_dir / name, ignore_errors=True)
-        result = train(
-            recipe,
-            out=out_dir / name,
-            resume=resume and not is_ngram,
-            on_step=callbacks.on_step,
-            on_message=on_message,
-            on_prepare=callbacks.on_prepare,
-        )
+        try:
+            result = train(
+                recipe,
+                out=out_dir / name,
+                resume=resume and not is_ngram,
+                on_step=callbacks.on_step,
+                on_message=on_message,
+                on_prepare=callbacks.on_prepare,
+            )
+        except KeyboardInterrupt:
+            if is_ngram:
+                return False
+            raise
         if result.interrupted:
             return False
     return True

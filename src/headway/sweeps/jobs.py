@@ -14,10 +14,12 @@ from typing import IO
 from headway.config import Recipe
 from headway.sweeps.train_point import Outcome
 from headway.sweeps.worker_plugins import declared_plugins
+from headway.training.progress import OnMessage
+from headway.training.signals import stop_request
 
 WORKER = ("-P", "-m", "headway.sweeps.worker")  # -P: a file in the working directory must not hide an installed module
 SECONDS_BETWEEN_POLLS = 0.1
-SECONDS_TO_STOP = 60.0  # for the current step and a checkpoint
+SECONDS_TO_STOP = 300.0  # for the current step and a checkpoint
 
 
 @dataclass(frozen=True)
@@ -46,21 +48,26 @@ def run_jobs(
     *,
     on_start: Callable[[str], None],
     on_end: Callable[[str, Outcome], None],
+    on_message: OnMessage,
 ) -> None:
-    """Train all recipes, `n_jobs` at a time. If this is interrupted, the runs stop after their current step."""
+    """Train all recipes, `n_jobs` at a time. A stop request stops the runs after their current step, and then raises
+    KeyboardInterrupt."""
     waiting, running = list(recipes), list[Job]()
-    try:
-        while waiting or running:
-            while waiting and len(running) < n_jobs:
-                name = waiting.pop(0)
-                on_start(name)
-                running.append(_start(name, recipes[name], out_dir / name))
-            time.sleep(SECONDS_BETWEEN_POLLS)
-            for job in [job for job in running if job.process.poll() is not None]:
-                running.remove(job)
-                on_end(job.name, job.outcome())
-    finally:
-        _stop(running)
+    with stop_request(on_message, describe_loss=lambda: "stopped at once: steps without a checkpoint are lost") as stop:
+        try:
+            while (waiting or running) and not stop.is_set():
+                while waiting and len(running) < n_jobs:
+                    name = waiting.pop(0)
+                    on_start(name)
+                    running.append(_start(name, recipes[name], out_dir / name))
+                stop.wait(SECONDS_BETWEEN_POLLS)
+                for job in [job for job in running if job.process.poll() is not None]:
+                    running.remove(job)
+                    on_end(job.name, job.outcome())
+        finally:
+            _stop(running)
+        if stop.is_set():
+            raise KeyboardInterrupt
 
 
 def _start(name: str, recipe: Recipe, path: Path) -> Job:
@@ -90,7 +97,14 @@ def _stop(jobs: list[Job]) -> None:
     try:
         for job in jobs:
             job.process.wait(max(0.0, deadline - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        for job in jobs:
-            job.process.kill()
+    except subprocess.TimeoutExpired:
+        _kill(jobs)  # their last checkpoints are intact
+    except BaseException:
+        _kill(jobs)
         raise
+
+
+def _kill(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.process.kill()
+        job.process.wait()

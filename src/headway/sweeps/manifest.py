@@ -5,7 +5,6 @@ settings must be the same, or runs could not be compared; values, and random poi
 """
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from headway.errors import CheckpointError, ConfigError
 from headway.files import write_text
 from headway.sweeps.points import SweepPoint, SweepRange, grid_points
 from headway.sweeps.search import random_points
+from headway.temporary_files import TemporaryFolder
 
 MANIFEST_FILE, BASE_FILE = "sweep.json", "base.toml"
 HALVING_EVALS = 9  # evaluations of a run under successive halving if the recipe has none: rungs at the 1st and 3rd
@@ -68,8 +68,8 @@ class SweepManifest:
         return recipes
 
     def _recipe(self, overrides: Sequence[str] = (), *, imports: bool = False) -> Recipe:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / BASE_FILE
+        with TemporaryFolder() as folder:
+            file = folder / BASE_FILE
             file.write_text(self.base, encoding="utf-8")
             return load_recipe(file, overrides, imports=imports)
 

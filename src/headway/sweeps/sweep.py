@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.config import Recipe
+from headway.config.setting_use import unused_in_all
 from headway.data.token_shards import OnPrepare
 from headway.devices import parse_device
 from headway.errors import CheckpointError, ConfigError
@@ -89,6 +90,9 @@ def sweep(
     if jobs > 1:
         check_worker_plugins(recipes.values())
     with _locked(out_dir), progress_callbacks(quiet, on_step, on_message, on_prepare) as callbacks:
+        varied = [*manifest.keys, *(setting.partition("=")[0].strip() for setting in manifest.settings)]
+        for note in unused_in_all(recipes.values(), varied).values():
+            callbacks.on_message(f"note        {note}")
         if resume and not is_sweep(out_dir):
             callbacks.on_message(f"new sweep   there is nothing to resume in {out_dir} yet")
         threads = manifest.threads or _choose_threads(manifest, jobs, callbacks.on_message)
@@ -162,9 +166,18 @@ class _Runner:
             self._report_end(name, outcome)
 
         try:
-            run_jobs(waiting, self.out_dir, n_jobs, on_start=self._announce, on_end=on_end)
-        except KeyboardInterrupt:  # all runs have been stopped and saved
+            run_jobs(
+                waiting,
+                self.out_dir,
+                n_jobs,
+                on_start=self._announce,
+                on_end=on_end,
+                on_message=self.on_message,
+            )
+        except KeyboardInterrupt as interrupt:  # all runs have been stopped, and saved unless it says otherwise
             is_interrupted = True
+            if str(interrupt):
+                self.on_message(str(interrupt))
         return self._results(interrupted=is_interrupted)
 
     def _is_finished(self, name: str) -> bool:

@@ -3,7 +3,7 @@
 The first line of stdin is the order, {"recipe": TOML, "out": PATH, "declared": [[KIND, NAME], …]}, where `declared` are
 the plug-ins of installed packages that the parent has imported. The only line of stdout is the answer,
 {"interrupted": …, "failure": …}. The parent keeps stdin open: when it closes it, or dies, the run stops after the
-current step and is saved, as after Ctrl-C.
+current step and is saved, as after Ctrl-C; while it still prepares its data, it ends at once.
 """
 
 import json
@@ -19,10 +19,16 @@ from headway.entry_points import load_declared
 from headway.plugins import load_plugin
 from headway.sweeps.train_point import train_point
 from headway.sweeps.worker_plugins import PLUGINS_VARIABLE
+from headway.termination import exit_on_signals
 from headway.training.callbacks import Callbacks
 
 
 def main() -> None:
+    with exit_on_signals(has_deadline=True):
+        _train_ordered()
+
+
+def _train_ordered() -> None:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     for plugin in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(",")):

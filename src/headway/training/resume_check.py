@@ -22,8 +22,8 @@ from safetensors.torch import load_file
 from headway.config import Recipe, TokenizerConfig
 from headway.errors import HeadwayError
 from headway.files import CHECKSUMS, write_text
-from headway.runs import Run
-from headway.training.checkpoint import PROGRESS_FILE
+from headway.runs import PROGRESS_FILE, Run
+from headway.termination import end_with_parent
 from headway.training.progress import OnMessage
 from headway.training.threads import logged_threads
 
@@ -99,7 +99,11 @@ def _run_process(recipe_file: Path, run: Run, ranks: int, kill_step: int | None,
     output_file = folder / "output.txt"
     with open(output_file, "w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            [sys.executable, *launcher, *command], stdout=output, stderr=output, start_new_session=True
+            [sys.executable, *launcher, *command],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=end_with_parent(),
         )
     log_size, changed_at = -1, time.monotonic()
     try:

@@ -1,13 +1,23 @@
-"""Stop requests: Ctrl-C, SIGTERM and `StopTraining` end a run after the current step instead of in the middle of it."""
+"""Stop requests: Ctrl-C, SIGTERM, SIGHUP and `StopTraining` end a run after the current step instead of in the middle
+of it."""
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from headway.termination import ENDING_SIGNALS, SECONDS_BETWEEN_INTERRUPTS, hold
+
+FIRST_WORDS = "stopping    after this step and its checkpoint; Ctrl-C again stops at once"
 
 
 class StopTraining(Exception):  # noqa: N818 (a request, not an error)
     """Raise it in `on_step` to end the run after this step, saved as after Ctrl-C; it can be resumed."""
+
+
+class ValidationStopped(Exception):  # noqa: N818 (a request, not an error)
+    """A stop request came during a validation, which is repeated when the run is resumed."""
 
 
 class StopRequest(threading.Event):
@@ -21,22 +31,39 @@ class StopRequest(threading.Event):
 
 
 @contextmanager
-def stop_request() -> Iterator[StopRequest]:
-    """Inside the block Ctrl-C or SIGTERM sets the event; a second one raises KeyboardInterrupt."""
+def stop_request(
+    on_message: Callable[[str], None] = lambda line: None, *, describe_loss: Callable[[], str] = str
+) -> Iterator[StopRequest]:
+    """Inside the block Ctrl-C, SIGTERM or SIGHUP sets the event, and there is no deadline (headway/termination.py).
+
+    A second Ctrl-C raises KeyboardInterrupt with what `describe_loss` returns. A second SIGTERM or SIGHUP changes
+    nothing: a terminal that closes and a service manager send several. Signals that are ignored stay so (`nohup`).
+    """
     stop = StopRequest()
+    interrupted_at = -SECONDS_BETWEEN_INTERRUPTS
 
     def on_signal(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
+        nonlocal interrupted_at
+        now, is_repeated = time.monotonic(), stop.is_set()
+        if number == signal.SIGINT:
+            is_again = is_repeated and now - interrupted_at > SECONDS_BETWEEN_INTERRUPTS
+            interrupted_at = now
+            if is_again:
+                raise KeyboardInterrupt(describe_loss())
         stop.set()
+        if not is_repeated:
+            with suppress(RuntimeError):  # the signal came while a line was being printed
+                on_message(FIRST_WORDS)
 
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may install signal handlers
         return
-    handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in handlers.items():
-            is_ignored = stop.ignores_sigterm and number == signal.SIGTERM
-            signal.signal(number, signal.SIG_IGN if is_ignored else handler)
+    numbers = [n for n in (signal.SIGINT, *ENDING_SIGNALS) if signal.getsignal(n) is not signal.SIG_IGN]
+    with hold(describe_loss):
+        handlers = {number: signal.signal(number, on_signal) for number in numbers}
+        try:
+            yield stop
+        finally:
+            for number, handler in handlers.items():
+                is_ignored = stop.ignores_sigterm and number == signal.SIGTERM
+                signal.signal(number, signal.SIG_IGN if is_ignored else handler)

@@ -30,15 +30,17 @@ from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
 from headway.data.sources import locate
 from headway.data.splits import digest_of, read_split, with_absolute_paths
 from headway.data.token_shards import OnPrepare, PreparedCorpus, prepare_recipe
+from headway.devices import parse_device
 from headway.errors import ConfigError, DataError, count, with_article
 from headway.evaluation import metrics
 from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import ValidationSet
-from headway.generation.translate import translate
+from headway.generation.translate import translations
 from headway.models import BERT, BiLSTM, Classifier, MaskedLM, Model, SpanReader, Tagger, create
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
 from headway.training.distributed import DistContext
+from headway.training.model_memory import check_trainable, without_vocabulary
 from headway.training.progress import OnMessage
 from headway.training.record_datasets import (
     RECORD_KINDS,
@@ -67,6 +69,7 @@ class Task:
     dataset: IndexedDataset[Any]
     validation: ValidationSet | None  # None only for n-grams, which may train on all of the text
     fingerprints: list[str]  # hashes of the data, one per source
+    validation_fingerprint: str  # hash of the validation examples
     is_uniform: bool  # whether all batches have the same shape
     bytes_per_target: float | None = None  # of the training text, for bits per byte
     corpora: list[tuple[PreparedCorpus, float]] = field(default_factory=list)  # tokenized text and mixture weights
@@ -103,15 +106,30 @@ class Task:
             sampler = BatchSampler(n, min(config.batch_size, n), config.seed, shuffle, drop_last=self.is_uniform)
         return BatchLoader(self.dataset, sampler=sampler, rank=dist.rank, world_size=dist.size)
 
-    def add_generation_metric(self, score: TaskScore, model: Model) -> TaskScore:
-        """Add the metric of greedy translations of the validation pairs that eval.metric asks for, if any."""
+    @property
+    def evaluation(self) -> str:
+        """Identifies what the validation score measures, and on what: equal for scores that can be compared."""
+        recipe = self.recipe
+        context = recipe.eval.context or recipe.model.context if self.objective == "causal" else None
+        masks = recipe.train.seed if self.objective == "masked" else None  # the seed draws them
+        settings = [loss_name(recipe), recipe.eval.metric, context, masks, self.validation_fingerprint]
+        return digest_of(repr(settings)).hex()[:16]
+
+    def add_generation_metric(
+        self, score: TaskScore, model: Model, check_stop: Callable[[], None] = lambda: None
+    ) -> TaskScore:
+        """Add the metric of greedy translations of the validation pairs that eval.metric asks for, if any. `check_stop`
+        is called after each translation, and may raise."""
         metric = self.recipe.eval.metric
         if metric == "loss":
             return score
         sources = [pair.source for pair in self.validation_pairs]
         references = [pair.target for pair in self.validation_pairs]
         batch_size = self.recipe.eval.batch_size
-        hypotheses = [t.text for t in translate(model, sources, num_beams=1, batch_size=batch_size, truncate=True)]
+        hypotheses = [""] * len(sources)
+        for row, translation in translations(model, sources, num_beams=1, batch_size=batch_size, truncate=True):
+            hypotheses[row] = translation.text
+            check_stop()
         return replace(score, metric=metric, metric_value=metrics.METRICS[metric](hypotheses, references))
 
 
@@ -177,6 +195,8 @@ def make_task(
 ) -> Task:
     """Read the data, train the tokenizer unless one is passed, and build the datasets."""
     objective = resolve_objective(recipe)
+    # Before the data is read, which may take long; make_model checks again, with the vocabulary.
+    check_trainable(without_vocabulary(recipe.model), recipe.train, parse_device(recipe.train.device))
     recipe = _with_absolute_paths(recipe)
     if objective in RECORD_KINDS:
         return _record_task(recipe, objective, tokenizer, on_message)
@@ -198,7 +218,9 @@ def _text_task(
         )
     # Before the corpus is tokenized: a tokenizer that cannot be scored, or has no mask token, fails here.
     validation = text_validation_set(documents, objective, tokenizer, recipe) if documents else None
-    corpora = prepare_recipe(recipe.data, tokenizer, on_progress=on_prepare)
+    corpora = prepare_recipe(
+        recipe.data, tokenizer, on_progress=on_prepare, on_note=lambda note: on_message(f"note        {note}")
+    )
     splits = [corpus.train for corpus, _ in corpora]
     n_tokens, n_bytes = sum(map(len, splits)), sum(split.n_bytes for split in splits)
     train_size = _describe_size(n_bytes, sum(split.n_documents for split in splits))
@@ -216,10 +238,17 @@ def _text_task(
         text_dataset(recipe, corpora, objective, tokenizer),
         validation,
         fingerprints=[corpus.meta["digest"] for corpus, _ in corpora],
+        validation_fingerprint=_fingerprint(documents),
         is_uniform=True,
-        bytes_per_target=n_bytes / n_tokens if loss_name(recipe) == "causal" else None,  # of a likelihood
+        bytes_per_target=n_bytes / n_tokens if _has_bits_per_byte(recipe, validation) else None,
         corpora=corpora,
     )
+
+
+def _has_bits_per_byte(recipe: Recipe, validation: ValidationSet | None) -> bool:
+    """Whether the training loss is a likelihood of text, and the tokenizer keeps all of it: bytes lost in <unk> cost
+    extra, which only evaluation counts."""
+    return loss_name(recipe) == "causal" and not getattr(validation, "lost_bytes", 0)
 
 
 def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on_message: OnMessage) -> Task:
@@ -240,21 +269,26 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
     if n_long := getattr(dataset, "n_long", 0):
         on_message(f"left out    {n_long:,} of them, longer than model.context={context} tokens on a side")
     validation = record_validation_set(valid, objective, tokenizer, recipe, context, labels)
-    digest = digest_of("\n".join(digest_of(repr(record)).hex() for record in train)).hex()
     return Task(
         _with_vocabulary(recipe, tokenizer, **({"labels": labels} if labels else {})),
         objective,
         tokenizer,
         dataset,
         validation,
-        fingerprints=[digest],
+        fingerprints=[_fingerprint(map(repr, train))],
+        validation_fingerprint=_fingerprint(map(repr, valid)),
         is_uniform=False,
         validation_pairs=[record for record in valid if isinstance(record, Pair)],
     )
 
 
+def _fingerprint(texts: Iterable[str]) -> str:
+    return digest_of("\n".join(digest_of(text).hex() for text in texts)).hex()
+
+
 def make_model(task: Task, device: Any) -> Model:
     """A new model, with weights drawn from torch's generator."""
+    check_trainable(task.recipe.model, task.recipe.train, parse_device(device))
     model = create(task.recipe.model, device=device)
     if isinstance(model, BERT | BiLSTM):
         if task.objective != "classify":  # only classification uses the pooler
