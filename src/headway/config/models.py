@@ -4,6 +4,7 @@ Widths left at `None` are derived from the others by `resolved()`, so overriding
 follow from it.
 """
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -20,8 +21,21 @@ NormOrder = Literal["pre", "post"]
 FeedForwardKind = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
 Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 
+# The largest whole numbers: far above any published model, and small enough to be refused, or built, in a second.
+MAX_SIZE = 2**31 - 1
+MAX_LAYERS = 1000  # DeepNet (Wang et al. 2022) has that many
+MAX_ORDER = 1000  # of an n-gram
+MAX_SIZES = {
+    "n_layers": MAX_LAYERS,
+    "n_encoder_layers": MAX_LAYERS,
+    "n_decoder_layers": MAX_LAYERS,
+    "n_heads": 2**16,
+    "order": MAX_ORDER,
+}
+
 BosId = Annotated[NonNegativeInt | None, about("token every text starts with; a recipe takes the tokenizer's")]
 EosId = Annotated[NonNegativeInt | None, about("token every text ends with; a recipe takes the tokenizer's")]
+NormEps = Annotated[float, msgspec.Meta(ge=1e-30, le=1)]  # above 0 in float32 too
 Dropout = Annotated[Fraction, about("probability of dropping an activation while training")]
 
 if TYPE_CHECKING:
@@ -70,6 +84,10 @@ class ModelConfig(Config, frozen=True, kw_only=True, tag_field="family", tag=_fa
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in self.__struct_fields__:
+            value, limit = getattr(self, name), MAX_SIZES.get(name, MAX_SIZE)
+            if isinstance(value, int) and value > limit:
+                raise ConfigError(f"{name}={value} must be at most {limit:,}", setting=name)
         for name in ("bos_id", "eos_id"):
             value = getattr(self, name, None)
             if value is not None and value >= self.vocab_size:
@@ -95,10 +113,10 @@ class StackConfig(ModelConfig, frozen=True, kw_only=True):
     dropout: Dropout = 0.1
     attention: Annotated[str, one_of("attention"), about("attention function")] = "dot-product"
     positions: Annotated[PositionKind, about("position encoding")] = "learned"
-    rope_theta: Annotated[PositiveFloat, about("base of the rotary frequencies")] = 10_000.0
+    rope_theta: Annotated[float, msgspec.Meta(ge=1), about("base of the rotary frequencies")] = 10_000.0
     norm: Annotated[NormKind, about("LayerNorm or RMSNorm")] = "layer"
     norm_order: Annotated[NormOrder, about("normalise before each sub-layer, or after the residual")] = "pre"
-    norm_eps: Annotated[PositiveFloat, about("added to the variance before the square root")] = 1e-5
+    norm_eps: Annotated[NormEps, about("added to the variance before the square root")] = 1e-5
     feed_forward: Annotated[FeedForwardKind, about("activation of the feed-forward layer")] = "gelu"
     bias: Annotated[bool, about("biases in linear layers and LayerNorm")] = True
     tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = True
@@ -158,7 +176,7 @@ class BERTConfig(StackConfig, frozen=True, kw_only=True):
     n_segments: Annotated[PositiveInt, about("segment embeddings, for pairs of texts")] = 2
     labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
     norm_order: NormOrder = "post"
-    norm_eps: PositiveFloat = 1e-12
+    norm_eps: NormEps = 1e-12
 
 
 class TransformerConfig(StackConfig, frozen=True, kw_only=True):
@@ -175,7 +193,7 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True):
     d_model: PositiveInt = 512
     positions: PositionKind = "sinusoidal"
     norm_order: NormOrder = "post"
-    norm_eps: PositiveFloat = 1e-6  # the paper gives none; tensor2tensor's
+    norm_eps: NormEps = 1e-6  # the paper gives none; tensor2tensor's
     feed_forward: FeedForwardKind = "relu"
     scale_embeddings: bool = True
     bos_id: BosId = None
@@ -376,7 +394,8 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
 
 def _divisors(n: int, most: int | None = None) -> str:
     """ "1, 2, 3, 4, 6, 12", or the first `most` of them and an ellipsis."""
-    divisors = [str(d) for d in range(1, n + 1) if n % d == 0]
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    divisors = [str(d) for d in sorted({*small, *(n // d for d in small)})]
     return ", ".join(divisors[:most]) + (", …" if most is not None and len(divisors) > most else "")
 
 

@@ -14,10 +14,17 @@ from torch import Tensor, nn
 from headway.errors import InputError
 from headway.models.base import LanguageModel, Seq2SeqLM, described, last_real, tokenizer_of
 from headway.models.bert import BERT, MaskedLM
+from headway.models.heads import Classifier, SpanReader, Tagger
 
 MEMBERS = ("__call__", "start", "step")
 CONFIG_DEFAULTS = {"context": None, "bos_id": None, "eos_id": None}
-ENCODER_PURPOSES = {MaskedLM: "predicts masked tokens", BERT: "encodes text"}
+ENCODER_PURPOSES: dict[type, str] = {
+    MaskedLM: "predicts masked tokens",
+    BERT: "encodes text",
+    Classifier: "labels texts (`headway eval` scores it, docs/howto/classify.md predicts with it)",
+    Tagger: "tags words (`headway eval` scores it)",
+    SpanReader: "finds answers in texts (`headway eval` scores it)",
+}
 
 
 def missing_members(model: object) -> list[str]:

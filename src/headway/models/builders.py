@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from headway.config import StackConfig
 from headway.errors import InputError
+from headway.memory import check_fits
 from headway.models.base import Model, check_context
 from headway.nn import (
     ATTENTIONS,
@@ -22,6 +23,8 @@ from headway.nn import (
     make_positions,
     use_attention,
 )
+
+CHECKED_CACHE_BYTES = 10**8  # smaller caches are not worth asking the system for its free memory
 
 
 def build_norm(c: StackConfig) -> Callable[[], nn.Module]:
@@ -72,11 +75,16 @@ def start_cache(model: Model, positions: Positions, n_layers: int, batch_size: i
             f"start(batch_size={batch_size}, capacity={capacity}): batch_size must be at least 0, capacity at least 1"
         )
     check_context(capacity or 0, positions.limit, c.positions)
+    n_positions = capacity or c.context
+    n_bytes = 2 * n_layers * batch_size * c.n_kv_heads * n_positions * c.d_head * model.dtype.itemsize
+    if model.device.type == "cpu" and n_bytes > CHECKED_CACHE_BYTES:
+        what = f"a KV cache of {batch_size} × {n_positions:,} positions"
+        check_fits(n_bytes, what, advice="pass a smaller capacity or batch_size", error=InputError)
     return KVCache.empty(
         n_layers,
         batch_size,
         c.n_kv_heads,
-        capacity or c.context,
+        n_positions,
         c.d_head,
         limit=capacity or positions.limit,
         dtype=model.dtype,

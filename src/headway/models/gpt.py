@@ -18,7 +18,7 @@ from headway.models.base import AutoregressiveLM, check_context, mask_padding
 from headway.models.builders import build_blocks, build_final_norm, build_positions, check_batch_size, start_cache
 from headway.nn import AttentionContext, Embedding, KVCache, masks
 from headway.nn.beam_cache import Cache
-from headway.nn.init import normal
+from headway.nn.init import draw_normal, normal
 
 
 class GPT(AutoregressiveLM):
@@ -41,7 +41,7 @@ class GPT(AutoregressiveLM):
         if self.config.norm_order == "pre":
             for block in self.blocks:
                 for projection in (block.attention.out, block.feed_forward.down):
-                    nn.init.normal_(projection.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+                    draw_normal(projection.weight, 0.02 / math.sqrt(2 * len(self.blocks)))
 
     @property
     def output_layer(self) -> tuple[Tensor, None]:

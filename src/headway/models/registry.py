@@ -22,10 +22,13 @@ from headway.config.choices import CHOICES
 from headway.config.presets import PRESETS
 from headway.devices import parse_device, parse_dtype
 from headway.entry_points import load_declared
+from headway.errors import ConfigError, with_article
+from headway.memory import check_fits
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import Model
 from headway.models.bert import BERT
 from headway.models.bilstm import BiLSTM
+from headway.models.description import format_count
 from headway.models.gpt import GPT
 from headway.models.ngram.model import NGram
 from headway.models.nplm import NPLM
@@ -99,10 +102,26 @@ def create(name: str | ModelConfig, *, device: Device = "cpu", dtype: DType = No
         load_declared("family", name, {*FAMILIES, *PRESETS})
     load_declared("attention", overrides.get("attention"), CHOICES["attention"])
     config = name.replace(**overrides) if isinstance(name, ModelConfig) else model_config(name, overrides)
-    with torch.device("meta"):  # so nothing is allocated or initialised twice
-        model = MODELS[config.family](config)
+    model = empty_model(config)  # so nothing is allocated or initialised twice
     model.to(parse_dtype(dtype))
     if str(device) != "meta":
-        model.to_empty(device=parse_device(device))
+        target = parse_device(device)
+        if target.type == "cpu":
+            n_bytes = sum(tensor.nbytes for tensor in model.state_dict().values())
+            check_fits(n_bytes, f"{with_article(model.display_name)} of {format_count(model.n_params)} parameters")
+        model.to_empty(device=target)
         model.init_weights()
     return model
+
+
+def empty_model(config: ModelConfig) -> Model:
+    """A model on the meta device: it has shapes, and no numbers."""
+    try:
+        with torch.device("meta"):
+            return MODELS[config.family](config)
+    except (RuntimeError, OverflowError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        raise ConfigError(
+            f"the sizes of this {config.family} are too large: a tensor would have more than 2^63 bytes"
+        ) from None

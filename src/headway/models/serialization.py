@@ -6,51 +6,55 @@ tensors keep Headway's names. Nothing is ever unpickled.
 """
 
 import functools
+import glob
 import json
-import math
-import re
-import warnings
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from headway import __version__
-from headway.config import FAMILIES, StackConfig, build
+from headway.config import StackConfig
 from headway.config.presets import PRESETS
-from headway.config.renamed import RENAMED
 from headway.devices import parse_device, parse_dtype
-from headway.entry_points import plugin_hint
 from headway.errors import CheckpointError, ConfigError
 from headway.file_reading import read_json
-from headway.files import CHECKSUMS, new_directory, verify_checksums
+from headway.files import CHECKSUMS, new_directory, read_directory, verify_checksums
 from headway.models.base import Model
-from headway.models.bert import BERT, MaskedLM
-from headway.models.gpt import GPT
+from headway.models.bert import MaskedLM
+from headway.models.config_json import check_sizes, describe_model
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.hf import LAYOUTS, Layout
-from headway.models.registry import MODELS
+from headway.models.ngram.model import NGram
+from headway.models.registry import MODELS, empty_model
 from headway.models.transformer import Transformer
-from headway.runs import suggest_run
+from headway.models.weight_files import (
+    WEIGHTS,
+    TensorEntry,
+    check_finite,
+    read_header,
+    read_shards,
+    read_tensors,
+    stored_tensors,
+)
+from headway.runs import Run, best_checkpoint, read_progress, suggest_run
 from headway.tokenizers.loading import load_tokenizer, tokenizer_file
 
-# By class name, as in LAYOUTS: heads take an encoder, builders take a config.
+# By class name, as in LAYOUTS: a head takes an encoder.
 _HEADS: dict[str, Callable[[Any], Model]] = {
     "MaskedLM": MaskedLM,
     "Classifier": Classifier,
     "Tagger": Tagger,
     "SpanReader": SpanReader,
 }
-_BUILDERS: dict[str, Callable[[Any], Model]] = {"GPT": GPT, "BERT": BERT, "Transformer": Transformer}
-_BUILDERS |= {name: lambda c, head=head: head(BERT(c)) for name, head in _HEADS.items()}  # type: ignore[misc]
 
-WEIGHTS = "model.safetensors"
-AVERAGED = "averaged"  # subfolder of a run: the mean of its last checkpoints
+MAX_LISTINGS, SECONDS_BETWEEN_LISTINGS = 20, 0.01  # of the checkpoints of a run that is training
 SHARDS = "shards"  # subfolder of a distributed checkpoint: the weights in shards, by Headway's names
 
 
@@ -78,7 +82,7 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
             break
     else:
         table = msgspec.to_builtins(config)
-        document = {"model_type": f"headway-{table['family']}", "architectures": [type(model).__name__], **table}
+        document = {"model_type": f"headway-{table['family']}", "architectures": [_class_of(model).__name__], **table}
     document["dtype"] = str(model.dtype).removeprefix("torch.")
     document["headway_version"] = __version__
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -110,18 +114,24 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
     with the methods of the contract, `start` and `step`.
 
     `dtype` defaults to that of the file. Example: `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
+
+    A run may be training meanwhile: what you get is always one whole checkpoint.
     """
-    folder = find_model(path)
+    return read_directory(lambda: find_model(path), lambda folder: _load_folder(folder, device, dtype))
+
+
+def _load_folder(folder: Path, device: str | torch.device, dtype: torch.dtype | str | None) -> Model:
     if (folder / CHECKSUMS).is_file():
         try:
             verify_checksums(folder)
         except CheckpointError as error:
             raise CheckpointError(f"{error}; if you changed it yourself, remove {folder / CHECKSUMS}") from None
-    document = read_json(folder / "config.json")
-    model, layout = _from_config(document, folder)
+    model, layout = _from_config(folder)
     tensors = _read_weights(folder, model, layout)
     try:
         model.load_weights(tensors)
+        if not isinstance(model, NGram):  # whose log probabilities may be −∞; it checks its own columns
+            check_finite(tensors)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     target_dtype = parse_dtype(dtype)
@@ -135,13 +145,13 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.d
 
 def read_weights(folder: Path, model: Model) -> dict[str, Tensor]:
     """The weights in a folder to which `model` was saved, by the parameter names of `model`."""
-    _, layout = _from_config(read_json(folder / "config.json"), folder)
+    _, layout = _from_config(folder)
     return _read_weights(folder, model, layout)
 
 
 def _read_weights(folder: Path, model: Model, layout: Layout | None) -> dict[str, Tensor]:
     if (folder / SHARDS).is_dir():
-        return _read_shards(folder / SHARDS, model)
+        return read_shards(folder / SHARDS, model.state_dict())
     tensors = read_tensors(folder)
     if layout is None:
         return tensors
@@ -152,66 +162,40 @@ def _read_weights(folder: Path, model: Model, layout: Layout | None) -> dict[str
         raise CheckpointError(f"{folder}: {error}") from None
 
 
-def _read_shards(folder: Path, model: Model) -> dict[str, Tensor]:
-    """Assemble the weights from the shards of all ranks; the averaged weights if there are any."""
-    from torch.distributed.checkpoint import load as load_distributed
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-
-    reader = HuggingFaceStorageReader(str(folder))
-    names = reader.read_metadata().state_dict_metadata
-    prefix = "average" if any(name.startswith("average/") for name in names) else "model"
-    tensors = {f"{prefix}/{name}": torch.empty(t.shape, dtype=t.dtype) for name, t in model.state_dict().items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about running in a single process, which is intended
-        load_distributed(tensors, storage_reader=reader, no_dist=True)
-    return {name.removeprefix(f"{prefix}/"): tensor for name, tensor in tensors.items()}
-
-
-def _from_config(document: Mapping[str, Any], folder: Path) -> tuple[Model, Layout | None]:
+def _from_config(folder: Path) -> tuple[Model, Layout | None]:
     """An empty model (on the meta device) from config.json, and the transformers layout of its files, if any."""
-    kind = str(document.get("model_type"))
     file = folder / "config.json"
+    config, head, layout = describe_model(read_json(file), file)
+    check_sizes(config, _stored_tensors(folder), file)
     try:
+        model = empty_model(config)
         with torch.device("meta"):
-            if kind.startswith("headway-"):
-                family = kind.removeprefix("headway-")
-                if family not in MODELS:
-                    raise CheckpointError(
-                        f"{file}: no model family {family!r}; there are {', '.join(MODELS)}. "
-                        f"{plugin_hint('family', family)}"
-                    )
-                fields = {*FAMILIES[family].__struct_fields__, "family"}
-                _check_renamed(document, fields, file)
-                config = build(FAMILIES[family], {k: v for k, v in document.items() if k in fields})
-                name = next(iter(document.get("architectures") or []), None)
-                model = MODELS[family](config)
-                return (_HEADS[name](model) if name in _HEADS else model), None
-            candidates = [(name, layout) for name, ls in LAYOUTS.items() for layout in ls if layout.model_type == kind]
-            if not candidates:
-                types = sorted({layout.model_type for ls in LAYOUTS.values() for layout in ls})
-                raise CheckpointError(f"{file}: model_type={kind!r} is not supported; there are {', '.join(types)}")
-            architectures = document.get("architectures") or []
-            name, layout = next((c for c in candidates if c[1].architecture in architectures), candidates[0])
-            return _BUILDERS[name](layout.config_from_hf(document)), layout
-    except KeyError as error:
-        raise CheckpointError(f"{file} lacks {error.args[0]!r}, which a {kind} model needs") from None
-    except (ConfigError, TypeError) as error:
+            return (_HEADS[head](model) if head else model), layout
+    except ConfigError as error:
         raise CheckpointError(f"{file}: {error}") from None
 
 
-def _check_renamed(document: Mapping[str, Any], fields: set[str], file: Path) -> None:
-    """Refuse a setting by its old name: ignoring it would load another model than was saved."""
-    for old, new in RENAMED.items():
-        name = old.removeprefix("model.")
-        if old.startswith("model.") and name in document and name not in fields and new in fields:
-            raise CheckpointError(f"{file} has the setting {name!r}, whose name is {new!r} now: rename it in the file")
+def _stored_tensors(folder: Path) -> dict[str, TensorEntry]:
+    """What the files of the weights hold, by their headers."""
+    if not (folder / SHARDS).is_dir():
+        return stored_tensors(folder)
+    return {
+        f"{file.name}/{name}": entry
+        for file in sorted((folder / SHARDS).glob("*.safetensors"))
+        for name, entry in read_header(file).tensors.items()
+    }
 
 
 def is_registered(model: Model) -> bool:
     """Whether the files of a model are loaded as its own class: that of its family, or a head."""
     known = {MODELS.get(model.config.family), *_HEADS.values()}
-    classes = type(model).__mro__  # FSDP derives a class of its own from the model's
-    return type(model) in known or (type(model).__name__.startswith("FSDP") and classes[2] in known)
+    return _class_of(model) in known
+
+
+def _class_of(model: Model) -> type:
+    """The class of a model; FSDP derives one of its own from it: FSDPGPT(FSDPModule, GPT)."""
+    kind = type(model)
+    return kind.__mro__[2] if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 else kind
 
 
 def _check_registered(model: Model) -> None:
@@ -237,10 +221,14 @@ def find_model(path: str | Path) -> Path:
     path = Path(path)
     if (path / "config.json").is_file():
         return path
-    checkpoints = [c for c in (path / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", c.name)]
-    checkpoints = [c for c in [*checkpoints, path / AVERAGED] if (c / "config.json").is_file()]
-    if checkpoints:
-        return min(checkpoints, key=_rank)
+    for _ in range(MAX_LISTINGS):
+        if progress := {folder: read_progress(folder) for folder in Run(path).models()}:
+            return best_checkpoint(progress)
+        if not (path / "checkpoints").is_dir() and not any(path.parent.glob(f".{glob.escape(path.name)}.*.old")):
+            break
+        time.sleep(SECONDS_BETWEEN_LISTINGS)  # a checkpoint was deleted while its successor was not yet listed
+        if (path / "config.json").is_file():  # a model that was being overwritten
+            return path
     if path.is_dir():
         raise CheckpointError(f"{path} is not a model: it has neither config.json nor checkpoints/step-N")
     hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
@@ -250,41 +238,3 @@ def find_model(path: str | Path) -> Path:
     raise CheckpointError(
         f"no model at {path}: pass a model directory or a run such as runs/demo{hint}" + (f".{runs}" if runs else "")
     )
-
-
-def _rank(checkpoint: Path) -> tuple[float, int]:
-    """Sort key: the lowest score is the best checkpoint, the latest of equals first."""
-    step = int(checkpoint.name.removeprefix("step-")) if checkpoint.name != AVERAGED else 0
-    try:
-        score = float(json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["score"]["selection_loss"])
-    except (OSError, ValueError, KeyError, TypeError):
-        score = math.inf  # interrupted before evaluation
-    return (math.inf if math.isnan(score) else score, -step)
-
-
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of `model.safetensors`, or of the shards listed in its index."""
-    index = folder / "model.safetensors.index.json"
-    names = [WEIGHTS]
-    if index.is_file():
-        shards = read_json(index).get("weight_map")
-        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-            raise CheckpointError(f"{index} has no weight_map from tensor names to files")
-        names = sorted(set(shards.values()))
-    tensors: dict[str, Tensor] = {}
-    for file in (folder / Path(name).name for name in names):
-        try:
-            with safe_open(file, framework="pt") as source:
-                tensors.update((name, source.get_tensor(name)) for name in source.keys())  # noqa: SIM118
-        except FileNotFoundError:
-            pickle = next((f.name for f in folder.glob("*.bin")), None)
-            hint = (
-                f" ({pickle} is pickled code, which Headway never opens: convert it to safetensors)" if pickle else ""
-            )
-            raise CheckpointError(f"{file} is missing{hint}") from None
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(
-                f"{file} is damaged or not a safetensors file ({error}); {file.stat().st_size:,} bytes: copy it again, "
-                f"or use an earlier checkpoint"
-            ) from None
-    return tensors

@@ -21,7 +21,7 @@ from headway.models.builders import build_blocks, build_final_norm, build_positi
 from headway.nn import AttentionContext, Embedding, KVCache
 from headway.nn.beam_cache import BeamCache, BeamCacheUpdate, Cache
 from headway.nn.embedding import check_shape
-from headway.nn.init import xavier
+from headway.nn.init import draw_normal, xavier
 from headway.nn.kv_cache import CacheUpdate
 from headway.nn.state import describe_state, row_indices
 
@@ -152,10 +152,10 @@ class Transformer(EncoderDecoder):
         """Xavier-uniform matrices, from the authors' tensor2tensor; the paper does not say. Embeddings are N(0, 1/D),
         so that after scaling by √D (§3.4) they match the positions in magnitude."""
         xavier(self)
-        nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5)
+        draw_normal(self.embedding.weight, self.config.d_model**-0.5)
         for side in (self.encoder, self.decoder):
             for table in side.positions.parameters():
-                nn.init.normal_(table, std=0.02)
+                draw_normal(table, 0.02)
 
     @property
     def output_layer(self) -> tuple[Tensor, None]:

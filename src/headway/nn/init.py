@@ -2,16 +2,23 @@
 
 import math
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from headway.nn.recurrent import Recurrent
+
+
+def draw_normal(parameter: Tensor, std: float) -> None:
+    """N(0, std²). A model on the meta device has no numbers, and PyTorch would import its compiler to draw none."""
+    if parameter.device.type != "meta":
+        nn.init.normal_(parameter, std=std)
 
 
 def normal(module: nn.Module, std: float) -> None:
     """Matrices and embeddings from N(0, std²), biases 0, norm gains 1."""
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
-            nn.init.normal_(parameter, std=std)
+            draw_normal(parameter, std)
         else:
             nn.init.constant_(parameter, 1.0 if name.endswith("weight") else 0.0)
 
@@ -34,12 +41,22 @@ def orthogonal(module: nn.Module) -> None:
             nn.init.zeros_(parameter)
         elif parameter in recurrent:
             for gate in parameter.split(recurrent[parameter]):
-                nn.init.orthogonal_(gate)
+                _orthogonal(gate)
         elif name.endswith("embedding"):
-            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+            draw_normal(parameter, parameter.shape[1] ** -0.5)
         else:
             for gate in parameter.split(inputs.get(parameter, len(parameter))):
                 nn.init.xavier_uniform_(gate)
+
+
+def _orthogonal(matrix: Tensor) -> None:
+    """In float32 at least: PyTorch has no QR decomposition of bfloat16 and float16."""
+    if matrix.device.type == "meta":
+        return
+    wide = torch.empty_like(matrix, dtype=torch.promote_types(matrix.dtype, torch.float32))
+    nn.init.orthogonal_(wide)
+    with torch.no_grad():
+        matrix.copy_(wide)
 
 
 def xavier(module: nn.Module) -> None:

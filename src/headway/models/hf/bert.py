@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.config import BERTConfig, build
+from headway.errors import CheckpointError
 from headway.models.hf.layout import (
     ACTIVATION_FROM_HF,
     ACTIVATION_TO_HF,
@@ -93,7 +94,6 @@ def config_to_hf(c: BERTConfig) -> dict[str, Any] | None:
 
 def config_from_hf(hf: Mapping[str, Any]) -> BERTConfig:
     require(hf, position_embedding_type=["absolute"], is_decoder=[False], add_cross_attention=[False])
-    id2label = hf.get("id2label") or {}
     fields = {
         "vocab_size": hf["vocab_size"],
         "context": hf.get("max_position_embeddings", 512),
@@ -106,9 +106,19 @@ def config_from_hf(hf: Mapping[str, Any]) -> BERTConfig:
         "n_segments": hf.get("type_vocab_size", 2),
         "norm_eps": hf.get("layer_norm_eps", 1e-12),
         "tie_embeddings": hf.get("tie_word_embeddings", True),
-        "labels": [str(label) for _, label in sorted(id2label.items(), key=lambda item: int(item[0]))],
+        "labels": _labels(hf.get("id2label") or {}),
     }
     return build(BERTConfig, fields)
+
+
+def _labels(id2label: Any) -> list[str]:
+    """{"0": "no", "1": "yes"} → ["no", "yes"]."""
+    n = len(id2label) if isinstance(id2label, dict) else 0
+    if not n or set(id2label) != {str(i) for i in range(n)}:
+        if id2label == {}:
+            return []
+        raise CheckpointError(f"config.json: id2label={id2label!r:.80} does not name the labels 0, 1, 2, …")
+    return [id2label[str(i)] for i in range(n)]
 
 
 def labeled_config_from_hf(hf: Mapping[str, Any]) -> BERTConfig:
@@ -122,6 +132,7 @@ def labeled_config_from_hf(hf: Mapping[str, Any]) -> BERTConfig:
 BERT_ENCODER = Layout(
     model_type="bert",
     architecture="BertModel",
+    also_loads=("BertForPreTraining", "BertForNextSentencePrediction"),
     prefix="bert.",
     tensors=ENCODER_TENSORS,
     config_to_hf=config_to_hf,

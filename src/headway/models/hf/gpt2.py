@@ -126,6 +126,7 @@ def gpt1_config_from_hf(hf: Mapping[str, Any]) -> GPTConfig:
 GPT2 = Layout(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
+    also_loads=("GPT2Model",),
     prefix="transformer.",
     tensors=GPT2_TENSORS,
     config_to_hf=gpt2_config_to_hf,
@@ -135,6 +136,7 @@ GPT2 = Layout(
 GPT1 = Layout(
     model_type="openai-gpt",
     architecture="OpenAIGPTLMHeadModel",
+    also_loads=("OpenAIGPTModel",),
     prefix="transformer.",
     tensors=GPT1_TENSORS,
     config_to_hf=gpt1_config_to_hf,

@@ -54,6 +54,7 @@ class Layout:
     tensor_to_hf: Callable[[str, Tensor, int], Tensor] | None = None  # (Headway name, tensor, d_model) → tensor
     tensor_from_hf: Callable[[str, Tensor, int], Tensor] | None = None  # the inverse of `tensor_to_hf`
     extra_tensors: Callable[[Any], dict[str, Tensor]] | None = None  # stored by transformers, computed by Headway
+    also_loads: tuple[str, ...] = ()  # transformers classes whose files differ by heads that are not loaded
 
     def to_hf(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Headway's tensors under the names, and in the form, that transformers reads."""
@@ -198,8 +199,8 @@ def has_standard_heads(c: StackConfig) -> bool:
 
 def translate(setting: str, value: str, table: Mapping[str, str]) -> str:
     """Headway's word for the value of a setting in config.json."""
-    if value not in table:
-        raise CheckpointError(f"config.json: {setting}={value!r} is not supported; use one of {', '.join(table)}")
+    if not isinstance(value, str) or value not in table:
+        raise CheckpointError(f"config.json: {setting}={value!r:.80} is not supported; use one of {', '.join(table)}")
     return table[value]
 
 
@@ -210,7 +211,8 @@ def require(hf_config: Mapping[str, Any], **supported: Any) -> None:
     """
     for name, values in supported.items():
         if hf_config.get(name, values[0]) not in values:
-            raise CheckpointError(f"config.json: {name}={hf_config[name]!r} is not supported; only {values[0]!r} is")
+            value = f"{hf_config[name]!r:.80}"
+            raise CheckpointError(f"config.json: {name}={value} is not supported; only {values[0]!r} is")
 
 
 def special_ids(hf_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +220,7 @@ def special_ids(hf_config: Mapping[str, Any]) -> dict[str, Any]:
 
     def id_in_vocabulary(value: Any) -> int | None:
         value = value[0] if isinstance(value, list) and value else value
-        return value if isinstance(value, int) and 0 <= value < hf_config["vocab_size"] else None
+        return value if type(value) is int and 0 <= value < hf_config["vocab_size"] else None
 
     return {
         "bos_id": id_in_vocabulary(hf_config.get("bos_token_id")),

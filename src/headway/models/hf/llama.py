@@ -62,7 +62,12 @@ def config_from_hf(hf: Mapping[str, Any]) -> GPTConfig:
     rope = {**(hf.get("rope_scaling") or {}), **(hf.get("rope_parameters") or {})}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type != "default":
-        raise CheckpointError(f"config.json: rotary frequencies rescaled by {rope_type!r} are not supported yet")
+        raise CheckpointError(f"config.json: rotary frequencies rescaled by {rope_type!r:.80} are not supported yet")
+    if unknown := sorted(rope.keys() - {"rope_type", "type", "rope_theta"}):
+        raise CheckpointError(f"config.json: {unknown[0]!r:.80} of the rotary frequencies is not supported")
+    thetas = [theta for theta in (rope.get("rope_theta"), hf.get("rope_theta")) if theta is not None]
+    if thetas and thetas[0] != thetas[-1]:
+        raise CheckpointError(f"config.json: two values of rope_theta, {thetas[0]!r:.40} and {thetas[1]!r:.40}")
     has_bias = hf.get("attention_bias", False)
     require(hf, hidden_act=["silu", "swish"], mlp_bias=[has_bias])
     fields = {
@@ -75,7 +80,7 @@ def config_from_hf(hf: Mapping[str, Any]) -> GPTConfig:
         "n_kv_heads": hf.get("num_key_value_heads"),
         "d_head": hf.get("head_dim"),
         "norm_eps": hf.get("rms_norm_eps", 1e-6),
-        "rope_theta": rope.get("rope_theta") or hf.get("rope_theta") or 10_000.0,
+        "rope_theta": thetas[0] if thetas else 10_000.0,
         "bias": has_bias,
         "dropout": hf.get("attention_dropout", 0.0),
         "tie_embeddings": hf.get("tie_word_embeddings", False),
@@ -90,6 +95,7 @@ def config_from_hf(hf: Mapping[str, Any]) -> GPTConfig:
 LLAMA = Layout(
     model_type="llama",
     architecture="LlamaForCausalLM",
+    also_loads=("LlamaModel",),
     prefix="model.",
     tensors=TENSORS,
     config_to_hf=config_to_hf,

@@ -140,6 +140,9 @@ def _config_to_hf(norm_order: str, c: TransformerConfig) -> dict[str, Any] | Non
 def _config_from_hf(norm_order: str, hf: Mapping[str, Any]) -> TransformerConfig:
     require(hf, share_encoder_decoder_embeddings=[True], tie_word_embeddings=[True])
     require(hf, decoder_attention_heads=[hf["encoder_attention_heads"]], decoder_ffn_dim=[hf["encoder_ffn_dim"]])
+    require(hf, decoder_vocab_size=[hf["vocab_size"]], add_bias_logits=[False], normalize_embedding=[False])
+    is_pre_norm = norm_order == "pre"  # these keys are in old files only
+    require(hf, normalize_before=[is_pre_norm], add_final_layer_norm=[is_pre_norm], static_position_embeddings=[True])
     fields = {
         "vocab_size": hf["vocab_size"],
         "context": hf.get("max_position_embeddings", 1024),

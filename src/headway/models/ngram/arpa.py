@@ -11,7 +11,6 @@ Files have millions of lines, so both directions work on `CHUNK_LINES` lines at 
 
 import gzip
 import math
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -21,11 +20,13 @@ from typing import TypeVar
 import numpy as np
 
 from headway.config import NGramConfig
+from headway.config.models import MAX_ORDER
 from headway.errors import DataError, InputError
 from headway.files import write_chunks
 from headway.models.ngram.counts import Array
 from headway.models.ngram.model import NGram
 from headway.models.ngram.spelling import BOS, UNK, spell_vocabulary, split_words, tokenizer_for
+from headway.models.ngram.text_lines import read_lines
 from headway.tokenizers import Tokenizer
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ LOG10_ZERO = -99.0  # how the format writes log10(0)
 MISSING_UNK_LOG10_P = -100.0  # if the file has no <unk>, as in KenLM
 MAX_LOG10_P = 1e-4  # above 0 by rounding
 CHUNK_LINES = 1 << 16
+MAX_COUNT_DIGITS = 15
 TRUNCATED = "the file ends before \\end\\"
 
 
@@ -108,15 +110,7 @@ def _format_log10(logs: Array) -> list[str]:
 
 def read_arpa(file: str | Path) -> NGram:
     """Read a model from a file, gzipped or not, with a tokenizer for its words."""
-    try:
-        with open(file, "rb") as opened:
-            is_gzip = opened.read(2) == b"\x1f\x8b"
-        with (gzip.open if is_gzip else open)(file, "rt", encoding="utf-8") as lines:
-            return _Reader(str(file), lines).read_model()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read: {error}") from None
+    return _Reader(str(file), read_lines(file)).read_model()
 
 
 class _Reader:
@@ -146,11 +140,12 @@ class _Reader:
         sizes: list[int] = []
         while (line := self.next_line().strip()).startswith("ngram "):
             k, equals, n = line.removeprefix("ngram ").replace(" ", "").partition("=")
-            if not equals or not k.isdecimal() or not n.isdecimal() or int(k) != len(sizes) + 1:
-                raise self.error(f"expected 'ngram {len(sizes) + 1}=COUNT', got {line!r}")
+            is_number = n.isdecimal() and len(n) <= MAX_COUNT_DIGITS
+            if not equals or k != str(len(sizes) + 1) or not is_number or len(sizes) == MAX_ORDER:
+                raise self.error(f"expected 'ngram {len(sizes) + 1}=COUNT', got {line!r:.60}")
             sizes.append(int(n))
         if not sizes:
-            raise self.error(f"expected 'ngram 1=COUNT', got {line!r}")
+            raise self.error(f"expected 'ngram 1=COUNT', got {line!r:.60}")
         return sizes, line
 
     def read_unigrams(self, sizes: list[int], title: str) -> tuple[NGram, dict[str, int]]:
@@ -193,11 +188,11 @@ class _Reader:
         """The n k-grams, each chunk of them as `parse` returns it; their log probabilities and log backoff weights,
         natural."""
         if title != f"\\{k}-grams:":
-            raise self.error(f"expected \\{k}-grams:, got {title!r}")
-        parsed, values = [], np.zeros((n, 2))
+            raise self.error(f"expected \\{k}-grams:, got {title!r:.60}")
+        parsed, read = [], [np.zeros((0, 2))]  # nothing of size n: the header may be wrong
         for start in range(0, n, CHUNK_LINES):
             p, grams, backoff = self.split_columns(self.next_lines(min(CHUNK_LINES, n - start)), k)
-            chunk = values[start : start + CHUNK_LINES]
+            chunk = np.zeros((len(p), 2))
             try:
                 chunk[:, 0] = list(map(float, p))
                 chunk[:, 1] = list(map(float, backoff)) if backoff else 0.0
@@ -208,6 +203,8 @@ class _Reader:
                 entry = f"{p[invalid[0]]} {grams[invalid[0]]}"
                 raise self.error(f"{entry!r:.60} is not an n-gram with the log10 of a probability")
             parsed.append(parse(grams))
+            read.append(chunk)
+        values = np.concatenate(read)
         values *= math.log(10)
         values[values <= LOG10_ZERO * math.log(10)] = -np.inf
         return parsed, values[:, 0], values[:, 1]

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from headway.config import NGramConfig
+from headway.config.models import MAX_ORDER
 from headway.errors import DataError, InputError
-from headway.file_reading import read_utf8
 from headway.files import write_chunks
 from headway.models.ngram.counts import Array, Counts, Grams
 from headway.models.ngram.model import NGram
 from headway.models.ngram.spelling import BOS, EOS, spell_vocabulary, split_words, tokenizer_for
+from headway.models.ngram.text_lines import read_lines
 
 MAX_COUNT_DIGITS = 15  # the sum of a thousand such counts still fits in 64 bits
-MAX_COUNT_FILE_BYTES = 4 * 2**30  # the whole file is held in memory
 
 GramCounts = dict[tuple[str, ...], int]
 
@@ -69,11 +69,8 @@ def read_counts(file: str | Path, **settings: Any) -> NGram:
 def _parse(file: str | Path) -> dict[int, GramCounts]:
     """The counts in a file, by order. The counts of an n-gram that occurs more than once are added."""
     by_order: dict[int, GramCounts] = {}
-    try:
-        text = read_utf8(file, max_bytes=MAX_COUNT_FILE_BYTES)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(read_lines(file), 1):
+        line = line.removesuffix("\n")
         if not split_words(line):
             continue
         *words, n = split_words(line)
@@ -83,6 +80,8 @@ def _parse(file: str | Path) -> dict[int, GramCounts]:
             raise DataError(
                 f"{file}, line {number}: {line!r:.60}: {BOS} may only start an n-gram and {EOS} may only end one"
             )
+        if len(words) > MAX_ORDER:
+            raise DataError(f"{file}, line {number}: an n-gram of {len(words):,} words; at most {MAX_ORDER:,}")
         counts = by_order.setdefault(len(words), {})
         counts[tuple(words)] = counts.get(tuple(words), 0) + int(n)
     if not by_order:

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headway.temporary_files import TemporaryFolder
+
 Array = NDArray[Any]
 
 CHUNK_TOKENS = 1 << 24  # tokens sorted at once: about 1 GiB of memory
@@ -64,12 +66,12 @@ class ScratchArrays:
 
     def __init__(self, n_tokens: int):
         self.in_memory = n_tokens <= CHUNK_TOKENS
-        self.folder = None if self.in_memory else tempfile.TemporaryDirectory(prefix="headway-counts-")
+        self.folder = None if self.in_memory else TemporaryFolder()
 
     def empty(self, n: int, dtype: Any) -> Array:
         if self.folder is None or n == 0:
             return np.empty(n, dtype)
-        file = tempfile.NamedTemporaryFile(dir=self.folder.name, delete=False)  # noqa: SIM115 (lives with the folder)
+        file = tempfile.NamedTemporaryFile(dir=self.folder.path, delete=False)  # noqa: SIM115 (lives with the folder)
         return np.memmap(file, dtype, "w+", shape=(n,))
 
 

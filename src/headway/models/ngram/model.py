@@ -21,15 +21,18 @@ from torch import Tensor
 
 from headway.config import NGramConfig
 from headway.errors import CheckpointError, InputError
+from headway.memory import check_fits
 from headway.models.base import Model, last_real, mask_padding
 from headway.models.builders import check_batch_size
 from headway.models.description import format_count
+from headway.models.ngram.column_checks import check_log_probs, find_problem
 from headway.models.ngram.counts import Array, Counts, count_ngrams
 from headway.models.ngram.hash_index import HashIndex
 from headway.models.ngram.smoothing import SMOOTHINGS, STUPID_BACKOFF_ALPHA
 from headway.nn.embedding import check_ids
 from headway.nn.state import TokenWindow
 
+BYTES_PER_TOKEN = 48  # of the vocabulary, while the unigrams are made
 SCORE_CHUNK_TOKENS = 1 << 14  # tokens scored at once: the intermediate arrays then stay in the processor's cache
 
 
@@ -60,6 +63,7 @@ class NGram(Model):
 
     def init_weights(self) -> None:
         """No counts yet: every token is equally likely."""
+        check_fits(BYTES_PER_TOKEN * self.config.vocab_size, f"an n-gram of {self.config.vocab_size:,} tokens")
         empty = np.zeros(0, np.int64)
         tokens = np.arange(self.config.vocab_size)
         uniform = np.full(len(tokens), 1 / self.n_predictable)
@@ -155,17 +159,22 @@ class NGram(Model):
             )
         n_contexts = 1
         for k in range(1, order + 1):
-            start, token, log_p, backoff, count = (tensors[f"{name}{k}"] for name in self.COLUMNS)
-            n = len(log_p)
-            is_valid = all(tensors[f"{name}{k}"].dtype in dtypes for name, dtypes in self.COLUMNS.items())
-            is_valid = is_valid and len(start) == n_contexts + 1 and int(start[0]) == 0
-            is_valid = is_valid and int(start[-1]) == n == len(token) and (k > 1 or n == V)
-            is_valid = is_valid and len(backoff) == (n if k < order else 0) and len(count) in (0, n)
-            if not is_valid or (n and not 0 <= int(token.min()) <= int(token.max()) < V):
+            columns = {name: tensors[f"{name}{k}"] for name in self.COLUMNS}
+            for name, column in columns.items():
+                if column.dtype not in self.COLUMNS[name] or column.dim() != 1:
+                    raise CheckpointError(f"'{name}{k}' is not a column of type {self.COLUMNS[name][0]}")
+            arrays = {name: column.numpy() for name, column in columns.items()}
+            is_normalized = self.config.smoothing not in ("stupid-backoff", "given")
+            problem = find_problem(k, order, V, n_contexts, **arrays, is_normalized=is_normalized)
+            if not problem and k == 1 and self.context_only_id is not None:
+                is_predicted = arrays["log_p"][self.context_only_id] > -np.inf
+                problem = f"bos_id={self.context_only_id} has a probability" if is_predicted else ""
+            if problem:
                 raise CheckpointError(
-                    f"model.safetensors contradicts config.json at order {k}: copy the model again, or refit it"
+                    f"model.safetensors contradicts config.json at order {k} ({problem}): copy the model again, or "
+                    f"refit it"
                 )
-            n_contexts = n
+            n_contexts = len(columns["log_p"])
         for k in range(1, order + 1):
             self._store(k, *(tensors[f"{name}{k}"] for name in self.COLUMNS))
 
@@ -278,6 +287,7 @@ class NGram(Model):
                     lower[is_full & ~has_context] += math.log(STUPID_BACKOFF_ALPHA)
             lower[has_context] += self.column("backoff", k - 1)[context[has_context]]
             lower[has_ngram] = self.column("log_p", k)[index[has_ngram]]
+        check_log_probs(log_p)
         if self.context_only_id is not None:
             log_p[ids[0] == self.context_only_id] = 0
         return log_p
@@ -301,6 +311,7 @@ class NGram(Model):
             log_p[rows] += self.column("backoff", k - 1)[context][:, None]
             row, ngram = self._continuations(k, context)
             log_p[rows[row], self.column("token", k)[ngram]] = self.column("log_p", k)[ngram]
+        check_log_probs(log_p)
         return log_p.reshape(*ids.shape, V)
 
     def _continuations(self, k: int, context: Array) -> tuple[Array, Array]:
