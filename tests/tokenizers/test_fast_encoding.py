@@ -14,7 +14,12 @@ from headway.tokenizers import PATTERNS
 from headway.tokenizers.base import FAST_ENCODER_MIN_CHARS
 from headway.tokenizers.bpe import byte_level_tokenizer
 from headway.tokenizers.fast_encoding import byte_alphabet, fast_encoder
-from headway.tokenizers.pre_tokenizers import group_before_lookahead
+from headway.tokenizers.pre_tokenizers import (
+    WORD_PATTERNS,
+    group_before_lookahead,
+    pieces_at_spaces,
+    split_pre_tokenizer,
+)
 
 DOCUMENTS = load_documents("pydocs")[:24]
 UNSEEN_DOCUMENTS = load_documents("pydocs")[24:32]
@@ -56,6 +61,33 @@ def test_texts_of_one_batch_do_not_affect_each_other(texts):
     for name in (None, "cl100k"):
         encoded = [ids.tolist() for ids in ENCODERS[name](texts)]
         assert encoded == [BACKENDS[name].encode(text).ids for text in texts]
+
+
+def test_runs_too_long_for_the_regex_engine_of_tiktoken_are_encoded_by_the_library():
+    tokenizer = tokenizers.train("bpe", ["to be  or not"], 260)
+    text = " " * 1_200_000 + "x"  # tiktoken: "Max stack size exceeded for backtracking"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("name", [*PATTERNS, *WORD_PATTERNS])
+@given(st.lists(st.sampled_from(["a", "Zz", " ", "  ", "\n", "'s", "é", "1", "!", "中", "\t", " b"]), max_size=40))
+@settings(max_examples=50)
+def test_pieces_cut_between_words_have_the_words_of_the_text(name, parts):
+    text, splitter = "".join(parts), split_pre_tokenizer((PATTERNS | WORD_PATTERNS)[name])
+    pieces = list(pieces_at_spaces(text, 3))
+    assert "".join(pieces) == text
+    words = [word for word, _ in splitter.pre_tokenize_str(text)]
+    assert [word for piece in pieces for word, _ in splitter.pre_tokenize_str(piece)] == words
+
+
+@pytest.mark.parametrize("kind", ["char", "punctuation", "whitespace"])
+def test_long_texts_are_looked_up_in_pieces(kind, monkeypatch):
+    monkeypatch.setattr("headway.tokenizers.fast_encoding.PIECE_CHARS", 50)
+    text = DOCUMENTS[0][:3000]
+    tokenizer = tokenizers.train("char", [text]) if kind == "char" else None
+    tokenizer = tokenizer or tokenizers.train("word", [text], pre_tokenizer=kind)
+    plain = tokenizer._plain_text_backend.encode(text, add_special_tokens=False).ids
+    assert tokenizer._fast_encoder([text])[0].tolist() == plain
 
 
 @pytest.mark.parametrize("vocab_size", [257, 300, 3000])

@@ -109,7 +109,7 @@ def test_decoding_drops_special_tokens_or_spells_them_out(model):
     end = " " if ours.decode(ours.encode("The value")).endswith(" ") else ""  # spaces are suffixes of words
     assert ours.decode(ids) == f"The value{end}"
     assert ours.decode(ids, skip_special_tokens=False) == f"<s>The value{end}<unk></s>"
-    with pytest.raises(InputError, match=f"not all in this vocabulary of 0 to {ours.vocab_size - 1}"):
+    with pytest.raises(InputError, match=f"is not in this vocabulary of 0 to {ours.vocab_size - 1}"):
         ours.decode([ours.vocab_size])
     with pytest.raises(InputError, match=f"no token has id {ours.vocab_size}"):
         ours.token(ours.vocab_size)

@@ -26,13 +26,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import tokenizers as rust
 
-from headway.errors import InputError
+from headway.errors import CheckpointError, InputError
 from headway.files import write_text
 from headway.tokenizers.fast_encoding import BatchEncoder, Ids, fast_encoder, whitespace_split_pattern
+from headway.tokenizers.native_errors import native_errors
 
 SPECIAL_TOKEN_NAMES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 FAST_ENCODER_MIN_CHARS = 50_000  # below this, building the fast encoder costs more than it saves
 MAX_BATCH_CHARS = 1 << 20  # per call to `tokenizers`, whose results take 100 times the memory of the text
+MAX_TEXT_CHARS = 1 << 24  # of one text, which then takes 2 GB; the fast encoder takes longer ones
+MAX_TOKEN_ID = (1 << 32) - 1  # of the tokenizers library
+TEXT_IS_CHANGED = (
+    "this tokenizer changes the text it encodes (case, spaces or accents, for example), so bits per byte is undefined; "
+    "use a lossless tokenizer such as byte-level BPE"
+)
 
 
 class Encoding(NamedTuple):
@@ -153,20 +160,29 @@ class Tokenizer:
         use_fast = "_fast_encoder" in self.__dict__ or sum(map(len, texts)) >= FAST_ENCODER_MIN_CHARS
         results: list[Ids] = []
         for batch in _batches(texts):
-            if use_fast and self._fast_encoder is not None:
-                results += self._fast_encoder(batch)
-            else:
-                encodings = self._plain_text_backend.encode_batch_fast(batch, add_special_tokens=False)
-                results += [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+            with native_errors("encoding this text"):
+                if use_fast and self._fast_encoder is not None:
+                    results += self._fast_encoder(batch)
+                else:
+                    _check_length(batch)
+                    encodings = self._plain_text_backend.encode_batch_fast(batch, add_special_tokens=False)
+                    results += [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
         return results
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Token ids, and the span of characters that each token covers."""
         check_texts([text])
-        encoding = self._plain_text_backend.encode(text, add_special_tokens=False)
+        _check_length([text])
+        with native_errors("encoding this text"):  # as a batch of one, which leaves the GIL to other threads
+            [encoding] = self._plain_text_backend.encode_batch([text], add_special_tokens=False)
         ids, offsets = encoding.ids, encoding.offsets
         if encoding.tokens[:1] == [self._prepended]:
             offsets[0] = (0, 0)  # it covers no character of the text; the library assigns it the first one
+        if any(end > len(text) for _, end in offsets):
+            raise InputError(
+                f"the normalizer of this tokenizer rewrites {text[:20]!r} so that its tokens cannot be found in it: "
+                f"use another tokenizer for tags and spans"
+            )
         return Encoding(ids, offsets)
 
     @cached_property
@@ -203,13 +219,16 @@ class Tokenizer:
             model["merges"] = [pair for pair in pairs if not special & {*pair, "".join(pair)}]
         for token in document["added_tokens"]:
             token["content"] = rename.get(token["content"], token["content"])
-        backend = rust.Tokenizer.from_str(json.dumps(document))
+        with native_errors("preparing this tokenizer to encode text", error=CheckpointError):
+            backend = rust.Tokenizer.from_str(json.dumps(document))
         backend.encode_special_tokens = True
         return backend
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids. Special tokens are left out, or spelled out with `skip_special_tokens=False`."""
-        return self.backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+        ids = check_token_ids(ids)
+        with native_errors("decoding these token ids"):  # as a batch of one, which leaves the GIL to other threads
+            return self.backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
 
     # ── BOS and EOS ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -286,16 +305,17 @@ class Tokenizer:
             return 0
         encoding = self.encode_with_offsets(text)
         known = [(i, span) for i, span in zip(encoding.ids, encoding.offsets, strict=True) if i != self.unk_id]
+        if any(start < end for (_, (_, end)), (_, (start, _)) in pairwise(known)):  # two tokens for the same characters
+            raise InputError(TEXT_IS_CHANGED)
         covered = "".join(text[start:end] for _, (start, end) in known)
         if self.drops_whitespace:  # decoding puts one space between words; any other whitespace is lost
+            if self.decode([i for i, _ in known]) != " ".join(text[start:end] for _, (start, end) in known):
+                raise InputError(TEXT_IS_CHANGED)
             spaces = sum(text[end:start] == " " for (_, end), (start, _) in pairwise(encoding.offsets))
             return len(text.encode()) - len(covered.encode()) - spaces
         is_unk_decoded = self.unk_id not in self.special_ids.values()  # some files do not mark <unk> as special
         if self.decode([i for i, _ in known] if is_unk_decoded else encoding.ids) != covered:
-            raise InputError(
-                "this tokenizer changes the text it encodes (case, spaces or accents, for example), so bits per byte "
-                "is undefined; use a lossless tokenizer such as byte-level BPE"
-            )
+            raise InputError(TEXT_IS_CHANGED)
         return len(text.encode()) - len(covered.encode())
 
     def unknown_text(self, text: str) -> list[str]:
@@ -354,9 +374,29 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
+def _check_length(texts: Sequence[str]) -> None:
+    for text in texts:
+        if len(text) > MAX_TEXT_CHARS:
+            raise InputError(
+                f"a text of {len(text):,} characters is too long for this tokenizer, which has to encode it in one "
+                f"piece: split it into documents of at most {MAX_TEXT_CHARS:,}"
+            )
+
+
+def check_token_ids(ids: Iterable[int]) -> list[int]:
+    """Token ids as Python integers; refuses what cannot be one."""
+    checked = [int(i) for i in ids]
+    if checked and (min(checked) < 0 or max(checked) > MAX_TOKEN_ID):
+        wrong = next(i for i in checked if not 0 <= i <= MAX_TOKEN_ID)
+        raise InputError(f"{wrong} is not a token id: ids are whole numbers from 0 to the size of the vocabulary")
+    return checked
+
+
 def check_texts(texts: Iterable[str]) -> None:
     """Refuse values that are not valid Unicode text, such as a lone surrogate from bytes that were not UTF-8."""
     for text in texts:
+        if isinstance(text, str) and text.isascii():
+            continue  # no surrogates, and no copy of a text that may be long
         if not isinstance(text, str):
             raise InputError(f"expected text, got {text!r:.60} of type {type(text).__name__}")
         try:

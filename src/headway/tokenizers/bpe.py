@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import tokenizers as rust
 
-from headway.errors import ConfigError
+from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.native_errors import native_errors
 from headway.tokenizers.pre_tokenizers import split_pre_tokenizer
 from headway.tokenizers.special_tokens import END_OF_TEXT, add_special_tokens, check_special_tokens
 
@@ -38,7 +39,8 @@ def train_bpe(
         initial_alphabet=sorted(rust.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=progress,
     )
-    backend.train_from_iterator(texts, trainer)
+    with native_errors("training a BPE tokenizer on this text", error=DataError):
+        backend.train_from_iterator(texts, trainer)
     add_special_tokens(backend, [END_OF_TEXT], extra)  # last, as in GPT-2
     return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headway.errors import ConfigError
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.native_errors import native_errors
 from headway.tokenizers.sentencepiece import SentencePieceTokenizer
 
 SEGMENTATIONS_PER_WORD = 16  # sampled when a word is first encoded
@@ -45,10 +46,12 @@ class BPEDropout:
     def word_ids(self, text: str) -> list[int]:
         """The words of a text, each as its index in `words`."""
         backend = self.tokenizer.backend
-        if backend.normalizer is not None:
-            text = backend.normalizer.normalize_str(text)
+        with native_errors("splitting this text into words"):
+            if backend.normalizer is not None:
+                text = backend.normalizer.normalize_str(text)
+            words = backend.pre_tokenizer.pre_tokenize_str(text)
         ids = []
-        for word, _ in backend.pre_tokenizer.pre_tokenize_str(text):
+        for word, _ in words:
             if word not in self._word_ids:
                 self._word_ids[word] = len(self.words)
                 self.words.append(word)

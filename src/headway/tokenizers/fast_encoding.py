@@ -14,7 +14,7 @@ conditions; `fast_encoder` checks them for the tokenizer at hand and returns Non
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,16 +22,19 @@ import numpy as np
 import tokenizers as rust
 from numpy.typing import NDArray
 
+from headway.tokenizers.native_errors import is_panic
 from headway.tokenizers.pre_tokenizers import (
     CHAR_PATTERN,
     PATTERNS,
     WORD_PATTERNS,
     group_before_lookahead,
+    pieces_at_spaces,
     split_words,
 )
 
 Ids = NDArray[np.uint32]
 BatchEncoder = Callable[[Sequence[str]], list[Ids]]
+PIECE_CHARS = 1 << 20  # a longer text is looked up in pieces
 SEPARATOR = "\ufdd0"  # a noncharacter, reserved for internal use: it separates texts that are encoded in one call
 
 
@@ -65,8 +68,8 @@ def fast_encoder(backend: rust.Tokenizer) -> BatchEncoder | None:
                 ids = core.encode_to_numpy(joined, allowed_special="all")
                 parts = np.split(ids, np.flatnonzero(ids == separator_id))
                 return [part[1:] if i else part for i, part in enumerate(parts)]
-            except BaseException as error:  # tiktoken's regex engine panics on very long runs of spaces
-                if type(error).__name__ != "PanicException":
+            except BaseException as error:  # tiktoken's regex engine runs out of stack on very long runs of spaces
+                if not is_panic(error) and "Regex error" not in str(error):
                     raise
         encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
@@ -85,6 +88,16 @@ def _lookup_encoder(document: dict[str, Any]) -> BatchEncoder | None:
         return None
 
     def encode(texts: Sequence[str]) -> list[Ids]:
+        if len(texts) == 1 and len(texts[0]) > PIECE_CHARS:  # a list takes several times the memory of an array
+            return [np.concatenate([ids for piece in pieces(texts[0]) for ids in encode_whole([piece])])]
+        return encode_whole(texts)
+
+    def pieces(text: str) -> Iterable[str]:
+        if pattern == CHAR_PATTERN:
+            return (text[i : i + PIECE_CHARS] for i in range(0, len(text), PIECE_CHARS))
+        return pieces_at_spaces(text, PIECE_CHARS)
+
+    def encode_whole(texts: Sequence[str]) -> list[Ids]:
         ids: list[int] = []
         ends: list[int] = []
         for text in texts:
@@ -119,7 +132,10 @@ def _byte_level_pattern(document: dict[str, Any]) -> str | None:
     """The pre-tokenization pattern of a byte-level BPE; None if the tokenizer does anything besides."""
     if document["model"]["type"] != "BPE" or document["normalizer"] is not None or document["pre_tokenizer"] is None:
         return None
-    *splits, last = document["pre_tokenizer"].get("pretokenizers", [document["pre_tokenizer"]])
+    components = document["pre_tokenizer"].get("pretokenizers", [document["pre_tokenizer"]])
+    if not components:
+        return None
+    *splits, last = components
     if last["type"] != "ByteLevel" or last["add_prefix_space"]:
         return None
     if not splits:

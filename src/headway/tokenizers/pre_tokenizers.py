@@ -5,6 +5,7 @@ own.
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import tokenizers as rust
@@ -50,7 +51,36 @@ WORD_PATTERNS: dict[str, str] = {
     "spaces": r" ?\S+" + _LINE_WHITESPACE,  # for text that is already tokenized
     "whitespace": r"[^\x00\t\n\r ]+",  # the same, but whitespace itself is discarded, as in KenLM
 }
+_SPACE_AFTER_WORD = re.compile(r"\S(?= )")
+CUT_SEARCH_CHARS = 4096  # at the end of a piece of a long text
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_BETWEEN_WORDS = re.compile(r"(?<=[A-Za-z])[ \n](?=[A-Za-z])")
+
+
+def pieces_at_spaces(text: str, min_chars: int) -> Iterator[str]:
+    """A text in pieces of at least `min_chars` characters, cut before a space or newline between two letters.
+
+    Every pattern of this file begins a new token there and does not look back, so the pieces have the tokens of the
+    text. A text without such spaces is one piece.
+    """
+    start = 0
+    while (boundary := _BETWEEN_WORDS.search(text, start + min_chars)) is not None:
+        yield text[start : boundary.start()]
+        start = boundary.start()
+    yield text[start:]
+
+
+def text_pieces(text: str, max_chars: int) -> Iterator[str]:
+    """A text in pieces of at most `max_chars` characters, cut before a space that follows a word: there every pattern
+    of this file begins a new token. Only if the end of a piece has no such space is it cut elsewhere."""
+    start = 0
+    while start < len(text):
+        end = start + max_chars
+        if end < len(text):
+            spaces = _SPACE_AFTER_WORD.finditer(text, max(start + 1, end - CUT_SEARCH_CHARS), end)
+            end = max((space.end() for space in spaces), default=end)
+        yield text[start:end]
+        start = end
 
 
 def split_words(text: str, pattern: str) -> list[str]:

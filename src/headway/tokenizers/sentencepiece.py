@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.errors import CheckpointError, InputError, install_command
+from headway.file_reading import read_bytes
 from headway.files import write_bytes
-from headway.tokenizers.base import SPECIAL_TOKEN_NAMES, Encoding, Tokenizer, check_texts
+from headway.tokenizers.base import SPECIAL_TOKEN_NAMES, Encoding, Tokenizer, check_texts, check_token_ids
 from headway.tokenizers.fast_encoding import Ids
+from headway.tokenizers.file_limits import MAX_TOKENIZER_BYTES
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -85,14 +87,13 @@ class SentencePieceTokenizer(Tokenizer):
         return Encoding(encoding["ids"], encoding["offsets"])
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        ids = [int(i) for i in ids]
+        ids = check_token_ids(ids)
         special = self._special_tokens_by_id
-        try:
-            if special.keys().isdisjoint(ids):
-                return self.processor.decode(ids)
-            decoded = self.processor.decode(ids, return_type="offset_mapping")
-        except IndexError:
-            raise InputError(f"token ids {ids} are not all in this vocabulary of 0 to {self.vocab_size - 1}") from None
+        if ids and max(ids) >= self.vocab_size:
+            raise InputError(f"token id {max(ids)} is not in this vocabulary of 0 to {self.vocab_size - 1}")
+        if special.keys().isdisjoint(ids):
+            return self.processor.decode(ids)
+        decoded = self.processor.decode(ids, return_type="offset_mapping")
         text, spans = decoded["text"], zip(ids, decoded["offsets"], strict=True)
         shown = {} if skip_special_tokens else special
         return "".join(shown.get(i, "") if i in special else text[start:end] for i, (start, end) in spans)
@@ -120,10 +121,17 @@ def load_sentencepiece(path: str | Path) -> SentencePieceTokenizer:
         raise CheckpointError(
             f"{path}: SentencePiece models need sentencepiece: {install_command('sentencepiece')}"
         ) from None
-    model = Path(path).read_bytes()
+    try:
+        model = read_bytes(path, max_bytes=MAX_TOKENIZER_BYTES)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
     processor = SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
-    except RuntimeError:
+        tokenizer = SentencePieceTokenizer(processor, model)
+        n_tokens = len(tokenizer.vocab)
+    except (RuntimeError, UnicodeDecodeError):
         raise CheckpointError(f"{path} is damaged or not a SentencePiece model: copy it again") from None
-    return SentencePieceTokenizer(processor, model)
+    if n_tokens != tokenizer.vocab_size:
+        raise CheckpointError(f"{path} is damaged: two of its pieces are equal; copy it again")
+    return tokenizer

@@ -13,6 +13,7 @@ import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.native_errors import native_errors
 from headway.tokenizers.special_tokens import UNK, add_special_tokens, check_special_tokens, check_vocab_size
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
@@ -41,16 +42,15 @@ def train_unigram(
             yield text
 
     try:
-        backend.train_from_iterator(collect_alphabet(), trainer)
-    except DataError:
-        raise
-    except Exception as error:  # the Rust library raises plain Exception
+        with native_errors("training a unigram tokenizer on this text", error=DataError):
+            backend.train_from_iterator(collect_alphabet(), trainer)
+    except DataError as error:
         if "not large enough" in str(error):
             raise ConfigError(
                 f"vocab_size={vocab_size} is too small: this text has {len(alphabet)} different characters, each of "
                 f"which needs a piece, and there are {n_special} special tokens"
             ) from None
-        raise DataError(f"training a unigram tokenizer on this text failed: {error}") from None
+        raise
     backend = _with_space_symbol(_deterministic(json.loads(backend.to_str())["model"]["vocab"]))
     add_special_tokens(backend, UNIGRAM_TOKENS, extra)
     check_vocab_size(backend, vocab_size)

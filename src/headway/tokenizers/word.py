@@ -10,14 +10,15 @@ between words.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
-from headway.tokenizers.pre_tokenizers import WORD_PATTERNS, split_pre_tokenizer, split_words
+from headway.tokenizers.file_limits import MAX_VOCAB_SIZE
+from headway.tokenizers.pre_tokenizers import WORD_PATTERNS, split_pre_tokenizer, split_words, text_pieces
 from headway.tokenizers.special_tokens import (
     END_OF_TEXT,
     SENTENCE_TOKENS,
@@ -25,6 +26,12 @@ from headway.tokenizers.special_tokens import (
     add_special_tokens,
     check_special_tokens,
 )
+
+LONG_WORD_CHARS = 1000
+MAX_LONG_WORDS_CHARS = 8 << 20  # of all long words together; the rest is <unk>. Encoded files would fill the vocabulary
+SHORT_TEXT_CHARS = 64
+MAX_COUNTED_TEXTS = 100_000
+PIECE_CHARS = 1 << 20
 
 
 def train_word(
@@ -45,8 +52,16 @@ def train_word(
         raise ConfigError(f"vocab_size={vocab_size} leaves no words beside {', '.join([*defaults, *extra])}")
     lower = rust.normalizers.Lowercase()
     counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(split_words(lower.normalize_str(text) if lowercase else text, WORD_PATTERNS[pre_tokenizer]))
+    long_chars = 0
+    for text, n in _distinct_pieces(texts):
+        words = split_words(lower.normalize_str(text) if lowercase else text, WORD_PATTERNS[pre_tokenizer])
+        if len(text) > LONG_WORD_CHARS:
+            words, long_chars = _without_too_many_long_words(words, counts, long_chars)
+        if n == 1:
+            counts.update(words)
+        else:
+            for word in words:
+                counts[word] += n
     if pre_tokenizer == "whitespace":  # a special token that the text contains stays a word; the special one is renamed
         defaults = [_unused_name(token, counts) for token in defaults]
     for token in defaults:
@@ -64,6 +79,32 @@ def train_word(
     return _from_words(frequent, defaults, extra, pre_tokenizer, normalizer, counts=frequent)
 
 
+def _distinct_pieces(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Texts and how often they occur: a short text, such as a line, is counted first; a long one comes in pieces."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        if len(text) <= SHORT_TEXT_CHARS:
+            counts[text] = counts.get(text, 0) + 1
+            if len(counts) == MAX_COUNTED_TEXTS:
+                yield from counts.items()
+                counts = {}
+        else:
+            yield from ((piece, 1) for piece in text_pieces(text, PIECE_CHARS))
+    yield from counts.items()
+
+
+def _without_too_many_long_words(words: list[str], counts: Counter[str], long_chars: int) -> tuple[list[str], int]:
+    """The words without new long ones beyond MAX_LONG_WORDS_CHARS, and the characters of all long words so far."""
+    kept: list[str] = []
+    for word in words:
+        if len(word) > LONG_WORD_CHARS and word not in counts:
+            long_chars += len(word)
+            if long_chars > MAX_LONG_WORDS_CHARS:
+                continue
+        kept.append(word)
+    return kept, long_chars
+
+
 def sentence_tokenizer(words: Iterable[str], special_tokens: list[str]) -> Tokenizer:
     """A tokenizer with these words that splits at whitespace; `special_tokens` are UNK, BOS and EOS."""
     return _from_words(words, special_tokens, [], "whitespace", None)
@@ -79,6 +120,11 @@ def _from_words(
 ) -> Tokenizer:
     unk, bos, eos = defaults[0], defaults[1], defaults[-1]
     vocab = {token: i for i, token in enumerate([*words, unk])}
+    if len(vocab) + len(extra) + 2 > MAX_VOCAB_SIZE:  # what is saved must load again
+        raise ConfigError(
+            f"{len(vocab):,} words are too many for a vocabulary, which has at most {MAX_VOCAB_SIZE:,} tokens: "
+            f"set vocab_size or min_frequency"
+        )
     backend = rust.Tokenizer(rust.models.WordLevel(vocab, unk_token=unk))
     if normalizer is not None:
         backend.normalizer = normalizer

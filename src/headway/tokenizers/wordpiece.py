@@ -12,8 +12,9 @@ from typing import Any, TextIO
 
 import tokenizers as rust
 
-from headway.errors import ConfigError
+from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
+from headway.tokenizers.native_errors import native_errors
 from headway.tokenizers.special_tokens import add_special_tokens, check_special_tokens, check_vocab_size
 
 PAD, UNK, CLS, SEP, MASK = BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -75,7 +76,8 @@ def _train_pieces(
         special_tokens=special_tokens,
         show_progress=progress,
     )
-    backend.train_from_iterator(texts, trainer)
+    with native_errors("training a WordPiece tokenizer on this text", error=DataError):
+        backend.train_from_iterator(texts, trainer)
     return set(backend.get_vocab())
 
 
