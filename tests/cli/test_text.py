@@ -128,6 +128,17 @@ def test_tokens_are_prepared_once(capsys, tmp_path):
     assert "prepared: " in out
 
 
+def test_damaged_tokens_are_prepared_again_with_a_note(capsys, tmp_path):
+    command = f"data my.txt --tokenizer bpe --prepare --cache {tmp_path} --json"
+    first = json.loads(run(command, capsys)[1])
+    with open(os.path.join(first["path"], "train-00000.safetensors"), "ab") as shard:
+        shard.write(b"\0")
+    code, out, err = run(command, capsys)
+    assert code == 0
+    assert json.loads(out)["shards"] == first["shards"]
+    assert f"note: cached tokens of my.txt are encoded again: {first['path']}/train-00000.safetensors is damaged" in err
+
+
 @pytest.mark.parametrize("kind", ["char", "word", "bpe", "wordpiece", "unigram"])
 def test_a_tokenizer_of_every_kind_is_trained_and_used(kind, capsys, tmp_path):
     size = "" if kind in ("char", "word") else "--vocab-size 300"
@@ -205,6 +216,9 @@ def test_tokens_are_coloured_in_a_terminal(capsys, monkeypatch):
         ("data bad.conll", 1, "line 1: tag 'I-ORG' follows 'O'"),
         ("data nowhere", 1, "neither a file, a folder, nor a built-in corpus"),
         ("data my.txt --valid-fraction 2", 2, "fractions of text held out"),
+        ("data my.txt --valid-fraction nan", 2, "fractions of text held out"),
+        ("data my.txt --test-fraction inf", 2, "fractions of text held out"),
+        ("data ~nouser/x", 1, "there is no home folder of '~nouser'"),
         ("data my.txt --split tails", 2, "split='tails' is not one of"),
         ("data my.txt --prepare", 2, "'word' would be a new tokenizer for each text: train one"),
         ("data my.txt --tokenizer bpe --prepare --limit 5", 2, "--prepare tokenizes the whole text: leave --limit out"),

@@ -30,6 +30,7 @@ from headway.data import (
 from headway.data.sampler import uniforms
 from headway.errors import ConfigError, DataError
 from headway.evaluation.tasks import ValidationExamples
+from headway.training.record_datasets import record_dataset
 
 TEXT = ["The cat sat on the mat in Paris, and Jean-Luc looked at it for a long while. über naïve 1987."] * 5
 KINDS = {
@@ -98,6 +99,18 @@ def test_rows_with_a_token_below_15_percent_have_exactly_those_targets_and_other
             is_smallest = np.isfinite(numbers) & (np.arange(len(numbers)) == numbers.argmin())
             expected = np.where(is_smallest, row_ids, IGNORE_INDEX)
         assert row_targets.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_targets_of_tiny_rows_are_replaced_like_all_others(width):
+    """80 %, 10 %, 10 % within five standard deviations, although most rows have a target only by exception."""
+    ids = np.full((20_000, width), 7)
+    positions = np.arange(ids.size).reshape(ids.shape)
+    masked, targets = mask_tokens(ids, positions, RngKey(3, 2), mask_id=3, vocab_size=1000)
+    selected = masked[targets != IGNORE_INDEX]
+    assert ((targets != IGNORE_INDEX).sum(axis=1) >= 1).all()
+    for fraction, expected in (((selected == 3).mean(), 0.8), ((selected == 7).mean(), 0.1)):
+        assert fraction == pytest.approx(expected, abs=5 * math.sqrt(expected * (1 - expected) / len(selected)) + 1e-4)
 
 
 @pytest.mark.parametrize("n_rows", [1, 50])
@@ -203,8 +216,31 @@ def test_labels_are_numbered_in_order():
     assert batch.ids.shape == (2, 12)
     assert batch.mask.sum(1).tolist() == [12, dataset.lengths[0]]
     assert ClassificationDataset(records, WORDPIECE, 12, labels=["10", "9"]).label_ids.tolist() == [0, 1, 0]
-    with pytest.raises(DataError, match="label '9' is not one of 10"):
+    with pytest.raises(DataError, match=r"^example 2, 'the mat the mat .*…': label '9' is not one of 10\."):
         ClassificationDataset(records, WORDPIECE, 12, labels=["10"])
+
+
+def test_an_example_without_tokens_is_refused():
+    """Attention over nothing is not a number, and a row of padding has no label to learn."""
+    bare = tokenizers.train("char", ["the cat"])
+    bare.special_tokens = dict.fromkeys(bare.special_tokens)
+    records = [LabelledText("the cat", "a"), LabelledText("", "b")]
+    with pytest.raises(DataError, match=r"example 2 has no tokens: its text is empty, .*; leave it out"):
+        ClassificationDataset(records, bare, context=12)
+    assert ClassificationDataset(records, WORDPIECE, context=12).lengths[1] == 2  # [CLS] [SEP]
+
+
+def test_sentences_without_a_tag_to_predict_are_refused():
+    with pytest.raises(DataError, match="no word of 2 sentences has a token, so there is no tag to predict"):
+        TaggingDataset([TaggedSentence((), ()), TaggedSentence(("\u200b",), ("O",))], WORDPIECE, context=12)
+
+
+@pytest.mark.parametrize("objective", ["classify", "tag"])
+def test_a_single_label_is_refused(objective):
+    """Every prediction would be right, and the loss 0."""
+    records = [LabelledText("it", "a")] if objective == "classify" else [TaggedSentence(("it",), ("a",))]
+    with pytest.raises(DataError, match="'a' is the only label, so every prediction is right and the loss is 0"):
+        record_dataset(objective, records, WORDPIECE, 12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,11 +1,20 @@
 """Data sources: every format and kind of path, and an error message for every way they can be wrong."""
 
+import csv
+import glob
 import gzip
+import io
 import json
+import os
+from itertools import islice
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway.data import CORPORA, TASKS, load_documents, locate, open_source
+from headway.data.csv_rows import csv_rows
+from headway.data.file_search import glob_files
 from headway.data.readers import check_tags
 from headway.data.records import Answer, LabelledText, Pair, Question, TaggedSentence
 from headway.data.text_files import DOCUMENT_BYTES, SPLIT_ABOVE_BYTES
@@ -349,3 +358,128 @@ def test_format_lines_makes_every_line_a_document_even_empty_ones(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n")
     with pytest.raises(DataError, match="is empty"):
         list(open_source(str(tmp_path / "a.txt"), format="lines").documents())
+
+
+# ── odd paths ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_glob_over_links_reads_each_file_once(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one.txt").write_text("one")
+    (tmp_path / "a" / "two.txt").symlink_to("one.txt")
+    for name in ("loop", "again"):  # two loops: 2^40 paths for a glob that follows links blindly
+        (tmp_path / "a" / name).symlink_to(tmp_path)
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert load_documents(str(tmp_path / "**" / "*.txt")) == ["one"]
+    assert load_documents(str(tmp_path / "**" / "b" / "*.txt")) == ["one"]  # by the link's own name
+    assert load_documents(str(tmp_path / "a" / "*.txt")) == ["one"]
+    assert load_documents(str(tmp_path)) == ["one"]
+
+
+def test_double_stars_match_as_the_glob_module_matches(tmp_path):
+    for name in ("a.txt", "x/b.txt", "x/y/c.txt", "x/.hidden/d.txt", "x/.e.txt", "x/y/f.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    for pattern in ("**/*.txt", "x/**/*.txt", "**/y/*", "**", "*/**/c.txt", "x/**/.hidden/*"):
+        expected = {f for f in glob.glob(str(tmp_path / pattern), recursive=True) if not os.path.isdir(f)}
+        assert {str(f) for f in glob_files(str(tmp_path / pattern))} == expected, pattern
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("~nouser/x", "there is no home folder of '~nouser'"),
+        ("a\0b", "holds a NUL character"),
+        ("x" * 300, "cannot be read: File name too long"),
+        ("caf\udce9.txt", "is not UTF-8, so a recipe cannot hold it; rename it"),
+        ("nowhere.txt", "is a broken link to gone"),
+        ("pipe.txt", "is not a regular file"),
+        ("/dev/zero", "is not a regular file"),
+    ],
+)
+def test_paths_that_are_no_files_are_refused(tmp_path, monkeypatch, path, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nowhere.txt").symlink_to("gone")
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(DataError, match=message):
+        list(open_source(path).records())
+
+
+def test_a_name_that_is_not_utf8_is_read_in_its_folder(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("text")
+    source = open_source(str(tmp_path))
+    assert list(source.records()) == ["text"]
+    json.dumps(source.identity).encode()
+
+
+# ── odd content ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_quoted_csv_field_is_kept_exactly(tmp_path):
+    texts = ["a\r\nb", "a\nb", "a\rb", "\r\n", 'say ""hi""', ' "x" ', "a,b;c\t"]
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["text", "n"], *([text, "1"] for text in texts)])
+    assert list(open_source(str(tmp_path / "a.csv"), pairs="text,n").read()) == [Pair(text, "1") for text in texts]
+
+
+@given(st.lists(st.lists(st.text('a,;"\r\n\té '), min_size=2, max_size=2), min_size=1), st.sampled_from([0, 1]))
+def test_csv_rows_are_those_of_the_csv_module(rows, quoting):
+    output = io.StringIO(newline="")
+    csv.writer(output, quoting=quoting).writerows(rows)
+    ours = [row for _, row in csv_rows(iter(output.getvalue().split("\n")), ",", "a.csv")]
+    assert ours == list(csv.reader(io.StringIO(output.getvalue(), newline=""), strict=True)) == rows
+
+
+def test_a_column_name_that_occurs_twice_cannot_be_used(tmp_path):
+    (tmp_path / "a.csv").write_text("text,n,n\nx,1,2\n")
+    assert load_documents(str(tmp_path / "a.csv")) == ["x"]
+    with pytest.raises(DataError, match="2 columns are called 'n'; rename all but one"):
+        list(open_source(str(tmp_path / "a.csv"), label="n").records())
+
+
+SQUAD = {"context": "abc", "qas": [{"id": "1", "question": "q", "answers": [{"text": "b", "answer_start": 1}]}]}
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "x", [None], {"a": 1}, True])
+@pytest.mark.parametrize("key", ["context", "qas", "id", "question", "answers", "text", "answer_start"])
+def test_squad_with_a_wrong_value_anywhere_is_refused_or_right(tmp_path, key, wrong):
+    paragraph = json.loads(json.dumps(SQUAD))
+    question = paragraph["qas"][0]
+    holder = next(d for d in (paragraph, question, question["answers"][0]) if key in d)
+    holder[key] = wrong
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    if (key, type(wrong)) in (("id", int), ("id", str), ("question", str), ("answer_start", int)):
+        assert len(list(open_source(str(tmp_path / "a.json")).records())) == 1
+    else:
+        with pytest.raises(DataError, match=r"a\.json"):
+            list(open_source(str(tmp_path / "a.json")).records())
+
+
+def test_lines_that_span_several_blocks_are_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("headway.data.text_files.BATCH_BYTES", 7)
+    lines = ["x" * n + "é" for n in (0, 1, 5, 6, 7, 8, 20, 3, 50)] + ["", "\r", "end"]
+    for end in ("", "\n"):
+        (tmp_path / "a.txt").write_bytes(("\n".join(lines) + end).encode())
+        assert list(open_source(str(tmp_path / "a.txt"), format="lines").records()) == lines
+    (tmp_path / "a.txt").write_bytes(b"good\nalso\nx" + b"y" * 30 + b"\xff\n")
+    records = open_source(str(tmp_path / "a.txt"), format="lines").records()
+    assert [next(records), next(records)] == ["good", "also"]
+    with pytest.raises(DataError, match="byte 0xff at offset 41"):
+        next(records)
+
+
+def test_a_record_above_the_limit_is_refused_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("headway.data.text_files.BATCH_BYTES", 7)
+    for module in ("text_files", "csv_rows", "readers"):
+        monkeypatch.setattr(f"headway.data.{module}.MAX_RECORD_BYTES", 100)
+    (tmp_path / "a.txt").write_text("short\n" + "x" * 200)
+    with pytest.raises(DataError, match="line 2 is longer than 100 bytes"):
+        list(open_source(str(tmp_path / "a.txt"), format="lines").records())
+    (tmp_path / "a.csv").write_text('text\n"open\n' + "line\n" * 50)
+    with pytest.raises(DataError, match=r"line 2 is not CSV: the quote .* never closed within 100 characters"):
+        list(open_source(str(tmp_path / "a.csv")).records())
+
+
+def test_a_fault_after_the_records_asked_for_does_not_matter(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b"}\nnonsense\n')
+    assert list(islice(open_source(str(tmp_path / "a.jsonl")).records(), 2)) == ["a", "b"]

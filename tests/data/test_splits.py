@@ -1,11 +1,15 @@
 """Splits: nothing lost, nothing duplicated, and no document ever moves."""
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.config import DataConfig
 from headway.data import DataSource, Pair, SplitFractions, open_source, read_split, split, split_records
+from headway.data.records import LabelledText, texts_of
+from headway.data.splits import SPLIT_NAMES, CorpusScan, digest_of, record_digest, utf8_size
 from headway.errors import ConfigError, DataError
 
 DOCUMENTS = [f"document {i} " * 9 for i in range(400)]
@@ -112,3 +116,38 @@ def test_the_split_of_the_built_in_corpus_does_not_change():
     assert 4 <= len(valid) <= 12
     assert not set(valid) & set(read_split(data, "train"))
     assert len(valid) + len(list(read_split(data, "train"))) == len(list(open_source("pydocs").documents()))
+
+
+@pytest.mark.parametrize("fraction", [float("nan"), float("inf"), -float("inf"), -0.1, 1.0])
+def test_fractions_that_are_no_fractions_are_refused(fraction):
+    with pytest.raises(ConfigError, match="valid_fraction"):
+        SplitFractions(fraction)
+    with pytest.raises(ConfigError, match="test_fraction"):
+        SplitFractions(0.1, fraction)
+
+
+RECORDS = [*DOCUMENTS, "", *DOCUMENTS[:9], Pair("a", "é"), LabelledText("a", "b"), Pair("a", "é"), "x" * 3000]
+
+
+@pytest.mark.parametrize("piece_chars", [10, 1 << 20])
+def test_a_scan_by_batch_equals_a_scan_record_by_record(piece_chars, monkeypatch):
+    monkeypatch.setattr("headway.data.splits.PIECE_CHARS", piece_chars)
+    fractions = SplitFractions(0.3, 0.2)
+    one_by_one, in_batches = CorpusScan(fractions), CorpusScan(fractions)
+    splits = [one_by_one.add(record) for record in RECORDS]
+    for start in range(0, len(RECORDS), 50):
+        facts = in_batches.add_batch(RECORDS[start : start + 50])
+        expected = dict(zip(RECORDS[start : start + 50], splits[start : start + 50], strict=True))
+        assert [SPLIT_NAMES[i] for i in facts.splits] == [expected[record] for record in facts.distinct]
+    assert one_by_one.result() == in_batches.result()
+    assert one_by_one.n_bytes == sum(len(text.encode()) for record in RECORDS for text in texts_of(record))
+
+
+def test_digests_do_not_depend_on_how_a_text_is_cut(monkeypatch):
+    text = "é😀x" * 999
+    whole = hashlib.sha256(text.encode()).digest()
+    monkeypatch.setattr("headway.data.splits.PIECE_CHARS", 10)
+    assert digest_of(text) == whole
+    assert utf8_size(text) == len(text.encode())
+    large = [Pair(text, "a"), Pair("a", text), Pair(text, "b"), LabelledText(text, "a"), LabelledText(text, "b")]
+    assert len({record_digest(record) for record in large}) == len(large)

@@ -1,10 +1,12 @@
 """headway data"""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.option_use import OnlyBeside, OnlyWithout
 from headway.cli.options import Json, ReadFlags, check_minimum, print_json, with_option_groups
 from headway.errors import count
 
@@ -20,6 +22,7 @@ TRAINED_KINDS = ("char", "word")  # tokenizers that are trained on the spot
 MAX_RECORDS = 1 << 60  # more than islice could count are all of them
 BAR_WIDTH = 30
 MAX_LABELS = 20
+MAX_NAMED_FILES = 20
 
 
 @with_option_groups
@@ -47,13 +50,19 @@ def data(
     split: Annotated[
         str, typer.Option(help="hash (by document), tail (the end of the text) or auto (by size).")
     ] = "auto",
-    samples: Annotated[int, typer.Option(help="Records to show, at least 0.")] = 3,
+    samples: Annotated[int, typer.Option(help="Records to show, at least 0."), OnlyWithout("--prepare")] = 3,
     limit: Annotated[int | None, typer.Option(help="Read only the first records.")] = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Write the tokens to the cache, as training does; needs --tokenizer.")
     ] = False,
-    cache: Annotated[Path | None, typer.Option(help="Folder for prepared tokens. Default: $HEADWAY_CACHE.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that tokenize. Default: one per core.")] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for prepared tokens. Default: $HEADWAY_CACHE."),
+        OnlyBeside("--prepare", why="nothing is written without --prepare: add it"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that tokenize. Default: one per core."), OnlyBeside("--prepare")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Summarise a data source: its size, tokens, lengths, duplicates, splits and samples.
@@ -67,7 +76,7 @@ def data(
     """
     for flag, value, minimum in (("--samples", samples, 0), ("--limit", limit, 1), ("--workers", workers, 1)):
         check_minimum(flag, value, minimum)
-    _check_prepare(prepare, tokenizer, limit, cache)
+    _check_prepare(prepare, tokenizer, limit)
     from headway.data.builtin import CORPORA
     from headway.data.readers import READERS
     from headway.data.sources import open_source
@@ -86,7 +95,7 @@ def data(
         _summarize(opened, tokenizer, loaded, fractions, samples, limit, json)
 
 
-def _check_prepare(prepare: bool, tokenizer: str, limit: int | None, cache: Path | None) -> None:
+def _check_prepare(prepare: bool, tokenizer: str, limit: int | None) -> None:
     if prepare and tokenizer in TRAINED_KINDS:
         raise typer.BadParameter(
             f"{tokenizer!r} would be a new tokenizer for each text: train one (headway tokenizer train) and name its "
@@ -95,8 +104,6 @@ def _check_prepare(prepare: bool, tokenizer: str, limit: int | None, cache: Path
         )
     if prepare and limit is not None:
         raise typer.BadParameter("--prepare tokenizes the whole text: leave --limit out", param_hint="--limit")
-    if cache is not None and not prepare:
-        raise typer.BadParameter("nothing is written without --prepare: add it", param_hint="--cache")
 
 
 def _load_tokenizer(name: str, source: "DataSource", limit: int | None) -> "Tokenizer":
@@ -123,7 +130,11 @@ def _prepare(
     import time
 
     from headway.data.token_shards import prepare
-    from headway.display import BytesDisplay
+    from headway.display import BytesDisplay, print_status
+
+    def show_note(note: str) -> None:
+        display.clear()
+        print_status(f"note: {note}")
 
     start = time.monotonic()
     with BytesDisplay() as display:
@@ -134,6 +145,7 @@ def _prepare(
             cache=cache,
             workers=workers,
             on_progress=lambda progress: display.show(progress.stage, progress.done, progress.total),
+            on_note=show_note,
         )
     seconds = time.monotonic() - start
     if json:
@@ -166,10 +178,23 @@ def _summarize(
 
     with BytesDisplay("reading", source.size) as display:
         summary = summarize(source, tokenizer, fractions, samples=samples, limit=limit, on_progress=display.add)
+    _print_notes(source)
     if json:
         print_json({**asdict(summary), "tokenizer": tokenizer_name, "vocab_size": tokenizer.vocab_size})
     else:
         _print_summary(summary, tokenizer_name, tokenizer.vocab_size)
+
+
+def _print_notes(source: "DataSource") -> None:
+    """Name the files that add nothing to the data, on stderr."""
+    from headway.data.faulty_files import describe_left_out
+
+    if source.empty_files:
+        names = ", ".join(map(str, source.empty_files[:MAX_NAMED_FILES]))
+        more = f" and {len(source.empty_files) - MAX_NAMED_FILES:,} more" * (len(source.empty_files) > MAX_NAMED_FILES)
+        print(f"note: empty, without any text: {names}{more}; delete them, or fill them", file=sys.stderr)
+    if source.left_out:
+        print(f"note: {describe_left_out(source.left_out)}", file=sys.stderr)
 
 
 def _print_summary(summary: "DataSummary", tokenizer: str, vocab_size: int) -> None:

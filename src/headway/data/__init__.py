@@ -14,7 +14,8 @@ _PUBLIC = {
         "records": "Answer LabelledText Pair Question Record TaggedSentence",
         "sources": "DataSource locate open_source",
         "splits": "SplitFractions Split load_documents read_split split split_records",
-        "token_shards": "PreparedCorpus TokenArray cache_folder open_prepared prepare prepare_recipe",
+        "token_cache": "cache_folder",
+        "token_shards": "PreparedCorpus TokenArray open_prepared prepare prepare_recipe",
         "synthetic_tasks": "TASKS pairs",
         "sampler": "TokenBudgetBatchSampler BatchSampler",
         "loader": "IGNORE_INDEX BatchLoader CausalBatch RngKey prefetch",
@@ -71,9 +72,9 @@ if TYPE_CHECKING:
     from headway.data.statistics import summarize as summarize
     from headway.data.synthetic_tasks import TASKS as TASKS
     from headway.data.synthetic_tasks import pairs as pairs
+    from headway.data.token_cache import cache_folder as cache_folder
     from headway.data.token_shards import PreparedCorpus as PreparedCorpus
     from headway.data.token_shards import TokenArray as TokenArray
-    from headway.data.token_shards import cache_folder as cache_folder
     from headway.data.token_shards import open_prepared as open_prepared
     from headway.data.token_shards import prepare as prepare
     from headway.data.token_shards import prepare_recipe as prepare_recipe

@@ -3,20 +3,34 @@
 Every error names the file, the line or row, and the way out.
 """
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from headway.data.records import Answer, Kind, LabelledText, Pair, Question, Record, TaggedSentence
-from headway.data.text_files import iter_documents, iter_lines, read_errors, read_text
-from headway.errors import ConfigError, DataError, install_command, suggest
+from headway.data.csv_rows import csv_rows
+from headway.data.records import Answer, Kind, LabelledText, Pair, Question, Record, TaggedSentence, texts_of
+from headway.data.text_files import (
+    MAX_RECORD_BYTES,
+    decode_text,
+    iter_documents,
+    iter_line_batches,
+    iter_lines,
+    open_bytes,
+    read_errors,
+    skip_bom,
+)
+from headway.errors import ConfigError, DataError, HeadwayError, install_command, suggest
+from headway.file_reading import check_regular, parse_json
 
+BATCH_CHARS = 1 << 20  # text per list of records
+MAX_HEADER_CHARS = 1 << 16  # of a CSV header that tell its delimiter
+PARQUET_BATCH_ROWS = 1024
+MAX_PARQUET_ROW_BYTES = 16 << 20  # on average in a row group
 TEXT_COLUMNS = ("text", "content", "sentence", "document")  # default text column: the first of these in the table
 
 # File ending → format; the longest matching ending wins. Other files are read as text.
@@ -118,53 +132,97 @@ def read_lines(file: Path, options: ReadOptions) -> Iterator[str]:
     return iter_lines(file, options.errors, line_endings="\n")
 
 
+def read_batches(file: Path, format: str, options: ReadOptions) -> Iterator[list[Record]]:
+    """The records of `read` in lists of about a megabyte, so that millions of lines are read at the speed of C."""
+    if format != "lines":
+        yield from batches_of(read(file, format, options))
+        return
+    with read_errors(str(file)):
+        yield from iter_line_batches(file, options.errors, line_endings="\n")  # type: ignore[misc]
+
+
+def batches_of(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Records in lists of about BATCH_CHARS characters; the first one alone, since it may be all that is asked for."""
+    batch: list[Record] = []
+    n_chars = BATCH_CHARS
+    try:
+        for record in records:
+            batch.append(record)
+            n_chars += len(record) if isinstance(record, str) else sum(map(len, texts_of(record)))
+            if n_chars >= BATCH_CHARS:
+                del record  # it may be large
+                yield batch
+                batch, n_chars = [], 0
+    except HeadwayError:
+        yield batch  # the records before the faulty one
+        raise
+    yield batch
+
+
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-TableRow = tuple[str, dict[str, Any] | list[str]]  # its location, such as "line 3", and its cells
+TableRow = tuple[int, dict[str, Any] | list[str]]  # its line or row number, and its cells
 
 
-def read_table(rows: Iterable[TableRow], file: Path, options: ReadOptions) -> Iterator[Record]:
+def read_table(rows: Iterable[TableRow], file: Path, options: ReadOptions, unit: str = "line") -> Iterator[Record]:
     """Rows as records: a pair of columns, a text with a label, or a text."""
     rows = iter(rows)
     first = next(rows, None)
     if first is None:
-        raise DataError(f"{file} is empty: it has no rows")
+        raise DataError(f"{file} is empty: it has no rows; delete it, or fill it")
     if isinstance(first[1], list):
         header, rows = _header(first, rows, options)
     else:
-        header = list(first[1])
-        rows = chain([first], rows)
+        header, rows = list(first[1]), chain([first], rows)
+    columns = select_columns(header, file, options, has_names=isinstance(first[1], dict))
+    del first  # a row may be large
+    record_type = Pair if options.pairs else LabelledText if options.label else None
+    indices = [header.index(name) for name in columns]
+    for number, row in rows:
+        if isinstance(row, list):
+            if len(row) != len(header):
+                raise DataError(
+                    f"{file}, {unit} {number} has {len(row)} columns, but the first row has {len(header)}: "
+                    f"{', '.join(row)[:60]!r}; put a field that holds the delimiter into quotes, or repair the row"
+                )
+            values = [row[i] for i in indices]
+        else:
+            values = [_cell(row, name, f"{file}, {unit} {number}", name == options.label) for name in columns]
+        del row
+        if record_type is LabelledText and not values[-1]:
+            raise DataError(f"{file}, {unit} {number}: the label is empty; every text needs one")
+        yield record_type(*values) if record_type else values[0]
+
+
+def select_columns(header: list[str], file: Path, options: ReadOptions, *, has_names: bool) -> list[str]:
+    """The columns of a record, in the order of its fields: those that the options name, and a text by default."""
     columns = options.named_columns()
     if not options.pairs and not options.text:
-        columns.insert(0, _default_text_column(header, file, options, has_names=isinstance(first[1], dict)))
+        columns.insert(0, _default_text_column(header, file, options, has_names=has_names))
     for name in columns:
         if name not in header:
             existing = f" The columns are: {', '.join(map(repr, header[:20]))}"
             raise DataError(f"{file}: there is no column {name!r}." + suggest(name, header) + existing)
+        if header.count(name) > 1:
+            raise DataError(f"{file}: {header.count(name)} columns are called {name!r}; rename all but one")
     if len(set(columns)) < len(columns):
         raise ConfigError(f"the same column is named twice: {', '.join(columns)}")
-    column_indices = [header.index(name) for name in columns]
-    for location, row in rows:
-        if isinstance(row, list) and len(row) != len(header):
-            raise DataError(
-                f"{file}, {location} has {len(row)} columns, but the first row has {len(header)}: "
-                f"{', '.join(row)!r:.60}"
-            )
-        values = []
-        for name, i in zip(columns, column_indices, strict=True):
-            value = row.get(name) if isinstance(row, dict) else (row[i] if i < len(row) else None)
-            if value is None and name in row:
-                raise DataError(f"{file}, {location}: column {name!r} is null; drop such rows, or use an empty string")
-            if value is None:
-                raise DataError(f"{file}, {location}: there is no column {name!r}; this row has {', '.join(row)}")
-            if name == options.label and value == "":
-                raise DataError(f"{file}, {location}: the label is empty; every text needs one")
-            if not isinstance(value, str):
-                if name != options.label:
-                    raise DataError(f"{file}, {location}: column {name!r} holds {value!r:.40}, which is not text")
-                value = str(value)
-            values.append(value)
-        yield Pair(*values) if options.pairs else LabelledText(*values) if options.label else values[0]
+    return columns
+
+
+def _cell(row: dict[str, Any], name: str, location: str, is_label: bool) -> str:
+    """The text in a column of a row that has names; a label may also be a number."""
+    value = row.get(name)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        if name in row:
+            raise DataError(f"{location}: column {name!r} is null; drop such rows, or use an empty string")
+        raise DataError(f"{location}: there is no column {name!r}; this row has {', '.join(row)[:200]}")
+    if is_label and isinstance(value, (bool, int, float)):
+        return str(value)
+    allowed = "neither text nor a number" if is_label else "not text"
+    raise DataError(f"{location}: column {name!r} holds {repr(value)[:40]}, which is {allowed}")
 
 
 def _header(first: TableRow, rows: Iterator[TableRow], options: ReadOptions) -> tuple[list[str], Iterator[TableRow]]:
@@ -180,9 +238,12 @@ def _header(first: TableRow, rows: Iterator[TableRow], options: ReadOptions) -> 
 def is_table_of_pairs(file: Path) -> bool:
     """Whether a .tsv file has two columns, and no header that names a text column: then its rows are pairs, the first
     one too. A .csv file usually has a header, so its columns have to be named."""
-    line = next((line for line in iter_lines(file, "replace") if line), "")
+    if format_of(file) != "tsv":
+        return False
+    with read_errors(str(file)):
+        line = next((line for line in iter_lines(file, "replace") if line), "")
     cells = [cell.strip() for cell in line.split("\t")]
-    return format_of(file) == "tsv" and len(cells) == 2 and not set(cells) & set(TEXT_COLUMNS)
+    return len(cells) == 2 and not set(cells) & set(TEXT_COLUMNS)
 
 
 def _default_text_column(header: list[str], file: Path, options: ReadOptions, *, has_names: bool) -> str:
@@ -193,7 +254,7 @@ def _default_text_column(header: list[str], file: Path, options: ReadOptions, *,
     if len(candidates) == 1 and has_names:
         return candidates[0]
     raise DataError(
-        f"{file}: which column is the text? The first row is: {', '.join(map(repr, header))}. Call it 'text', or "
+        f"{file}: which column is the text? The first row is: {', '.join(map(repr, header))[:400]}. Call it 'text', or "
         f"name a column as text, or two as pairs (data.text, data.pairs); use numbers from 1 if the first row is not a "
         f"header"
     )
@@ -201,53 +262,50 @@ def _default_text_column(header: list[str], file: Path, options: ReadOptions, *,
 
 def read_jsonl(file: Path, options: ReadOptions) -> Iterator[Record]:
     def rows() -> Iterator[TableRow]:
-        for number, line in enumerate(iter_lines(file, options.errors), start=1):
-            if not line.strip():
+        number = 0
+        for line in iter_lines(file, options.errors):
+            number += 1
+            if not line or line.isspace():
                 continue
             try:
-                value = msgspec.json.decode(line)
-            except msgspec.DecodeError as error:
-                raise DataError(f"{file}, line {number} is not JSON: {error}") from None
+                value = parse_json(line)
+            except ValueError as error:
+                raise DataError(f"{file}, line {number} is not JSON: {error}; write one object per line") from None
             if not isinstance(value, dict):
                 raise DataError(f"{file}, line {number} is not a JSON object with columns: {line:.40}")
-            yield f"line {number}", value
+            del line  # it may be large
+            yield number, value
 
     return read_table(rows(), file, options)
 
 
 def read_csv(file: Path, options: ReadOptions) -> Iterator[Record]:
-    def rows() -> Iterator[TableRow]:
-        csv.field_size_limit(1 << 30)
-        lines = iter_lines(file, options.errors)
-        first = next((line for line in lines if line), "")
-        reader = csv.reader(
-            (f"{line}\n" for line in chain([first], lines)), strict=True, delimiter=_delimiter(first, options)
-        )
-        while True:
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                raise DataError(f"{file}, line {reader.line_num} is not CSV: {error}") from None
-            if row is None:
-                return
-            if row:
-                yield f"line {reader.line_num}", row
-
-    return read_table(rows(), file, options)
+    lines = iter_lines(file, options.errors, line_endings="\n")
+    first = next((line for line in iter_lines(file, options.errors) if line), "")
+    return read_table(csv_rows(lines, _delimiter(first[:MAX_HEADER_CHARS], options), str(file)), file, options)
 
 
 def _delimiter(header: str, options: ReadOptions) -> str:
     """A comma; or a semicolon, as spreadsheets write in half of Europe, if that yields the columns named."""
     columns = set(options.named_columns())
-    names = {cell.strip() for row in csv.reader([header], delimiter=";") for cell in row}
+    names = {cell.strip().strip('"') for cell in header.split(";")}
     is_match = columns <= names if columns else bool(names & set(TEXT_COLUMNS))
     return ";" if is_match and len(names) > 1 else ","
 
 
 def read_tsv(file: Path, options: ReadOptions) -> Iterator[Record]:
     """Tab-separated columns, without quoting."""
-    lines = enumerate(iter_lines(file, options.errors), start=1)
-    return read_table(((f"line {n}", line.split("\t")) for n, line in lines if line), file, options)
+
+    def rows() -> Iterator[TableRow]:
+        number = 0
+        for line in iter_lines(file, options.errors):
+            number += 1  # noqa: SIM113 (`enumerate` would hold on to the line)
+            if line:
+                row = line.split("\t")
+                del line  # it may be large
+                yield number, row
+
+    return read_table(rows(), file, options)
 
 
 def read_parquet(file: Path, options: ReadOptions) -> Iterator[Record]:
@@ -259,19 +317,38 @@ def read_parquet(file: Path, options: ReadOptions) -> Iterator[Record]:
 
     def rows() -> Iterator[TableRow]:
         number = 0
+        check_regular(file, error=DataError)  # pyarrow opens it by name
         try:
-            with parquet.ParquetFile(file) as table:
-                columns = options.named_columns()
-                names = table.schema_arrow.names
-                is_selection = bool(options.text) and all(name in names for name in columns)
-                for batch in table.iter_batches(batch_size=1024, columns=columns if is_selection else None):
-                    for row in batch.to_pylist():
+            with parquet.ParquetFile(file, memory_map=True) as table:
+                columns = select_columns(table.schema_arrow.names, file, options, has_names=True)
+                batch_rows = _parquet_batch_rows(table.metadata, columns, file)
+                for batch in table.iter_batches(batch_rows, columns=columns, use_threads=False):
+                    for i in range(batch.num_rows):
                         number += 1
-                        yield f"row {number}", row
-        except pyarrow.ArrowException as error:
-            raise DataError(f"{file} is damaged or not a Parquet file: {error}") from None
+                        yield number, {name: cells[i].as_py() for name, cells in zip(columns, batch, strict=True)}
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file}, row {number} is not UTF-8: {error}; write it again from text") from None
+        except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+            if isinstance(error, HeadwayError):
+                raise
+            raise DataError(f"{file} is damaged or not a Parquet file: {error}; download or write it again") from None
 
-    return read_table(rows(), file, options)
+    return read_table(rows(), file, options, unit="row")
+
+
+def _parquet_batch_rows(metadata: Any, columns: list[str], file: Path) -> int:
+    """How many rows to read at once: fewer if they are large. pyarrow needs several times the memory of a value."""
+    largest = 1
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        chunks = [group.column(i) for i in range(group.num_columns)]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns)
+        largest = max(largest, size // max(group.num_rows, 1))
+    if largest > MAX_PARQUET_ROW_BYTES:
+        raise DataError(
+            f"{file} has rows of {largest:,} bytes on average, and at most {MAX_PARQUET_ROW_BYTES:,} are read from "
+            f"Parquet; write them as JSON lines (.jsonl), or as shorter texts"
+        )
+    return max(1, min(PARQUET_BATCH_ROWS, BATCH_CHARS * 8 // largest))
 
 
 # ── tags and questions ────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,7 +368,9 @@ def read_conll(file: Path, options: ReadOptions) -> Iterator[Record]:
         words.clear()
         tags.clear()
 
-    for number, line in enumerate(iter_lines(file, options.errors), start=1):
+    number = 0
+    for line in iter_lines(file, options.errors):
+        number += 1
         cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         if not line.strip():
             yield from end_sentence()
@@ -301,6 +380,7 @@ def read_conll(file: Path, options: ReadOptions) -> Iterator[Record]:
             raise DataError(f"{file}, line {number}: {line!r:.40} is a word without a tag; expected 'word<TAB>tag'")
         words.append(cells[0])
         tags.append(cells[-1])
+        del line, cells  # they may be large
     yield from end_sentence()
 
 
@@ -334,38 +414,75 @@ def check_tags(tags: list[str], tag_scheme: str, location: str = "tag ", first: 
 
 def read_squad(file: Path, options: ReadOptions) -> Iterator[Record]:
     """SQuAD's JSON: articles, paragraphs, questions, answers with their character offset."""
+    with open_bytes(file) as stream:
+        start = skip_bom(stream)
+        data = stream.read(MAX_RECORD_BYTES + 1)
+    if len(data) > MAX_RECORD_BYTES:
+        raise DataError(f"{file} is larger than {MAX_RECORD_BYTES:,} bytes, the most of a SQuAD file; split it")
+    if options.errors == "replace":
+        data = data.decode("utf-8", "replace").encode()
     try:
-        document = msgspec.json.decode(read_text(file, options.errors))
-        for article in document["data"]:
-            for paragraph in article["paragraphs"]:
-                context = paragraph["context"]
-                for question in paragraph["qas"]:
-                    answers = [Answer(a["text"], a["answer_start"]) for a in question.get("answers", [])]
-                    for answer in answers:
-                        if context[answer.start : answer.start + len(answer.text)] != answer.text:
-                            raise DataError(
-                                f"{file}, question {question['id']}: the answer {answer.text!r:.60} is not in the "
-                                f"context at character {answer.start}"
-                            )
-                    yield Question(str(question["id"]), question["question"], context, tuple(answers))
-    except msgspec.DecodeError as error:
-        raise DataError(f"{file} is not JSON: {error}; for one JSON object per line, use --format jsonl") from None
-    except (KeyError, TypeError, AttributeError):
+        articles = msgspec.json.decode(data, type=_SquadFile).data
+    except msgspec.ValidationError as error:
         raise DataError(
-            f'{file} is not in SQuAD format: {{"data": [{{"paragraphs": [{{"context": …, "qas": […]}}]}}]}}; '
+            f'{file} is not in SQuAD format: {{"data": [{{"paragraphs": [{{"context": …, "qas": […]}}]}}]}}; {error}; '
             f"write other records as JSON lines (.jsonl)"
         ) from None
+    except RecursionError:
+        raise DataError(f"{file} is not in SQuAD format: the JSON is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        decode_text(data, str(file), options.errors, start)  # names the byte if it is not UTF-8
+        raise DataError(f"{file} is not JSON: {error}; for one JSON object per line, use --format jsonl") from None
+    del data  # it may be large
+    for paragraph in (paragraph for article in articles for paragraph in article.paragraphs):
+        for question in paragraph.qas:
+            for answer in question.answers:
+                start, end = answer.answer_start, answer.answer_start + len(answer.text)
+                if paragraph.context[start:end] != answer.text:
+                    raise DataError(
+                        f"{file}, question {question.id}: the answer {answer.text[:60]!r} is not in the context at "
+                        f"character {start}"
+                    )
+            answers = tuple(Answer(answer.text, answer.answer_start) for answer in question.answers)
+            yield Question(str(question.id), question.question, paragraph.context, answers)
+
+
+class _SquadAnswer(msgspec.Struct):
+    text: str
+    answer_start: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _SquadQuestion(msgspec.Struct):
+    id: str | int
+    question: str
+    answers: list[_SquadAnswer] = []
+
+
+class _SquadParagraph(msgspec.Struct):
+    context: str
+    qas: list[_SquadQuestion]
+
+
+class _SquadArticle(msgspec.Struct):
+    paragraphs: list[_SquadParagraph]
+
+
+class _SquadFile(msgspec.Struct):
+    data: list[_SquadArticle]
 
 
 def read_misspellings(file: Path, options: ReadOptions) -> Iterator[Record]:
     """Peter Norvig's spelling lists: "right: wrong, wrong*3", one word per line with its misspellings and, after the
     star, their counts. Each misspelling becomes one pair (wrong, right)."""
-    for number, line in enumerate(iter_lines(file, options.errors), start=1):
+    number = 0
+    for line in iter_lines(file, options.errors):
+        number += 1
         right, colon, misspellings = line.partition(":")
-        if not line.strip():
+        if not line or line.isspace():
             continue
         if not colon or not right.strip():
-            raise DataError(f"{file}, line {number}: {line!r:.40} is not of the form 'right: wrong, wrong*3'")
+            raise DataError(f"{file}, line {number}: {line[:40]!r} is not of the form 'right: wrong, wrong*3'")
+        del line  # it may be large
         for wrong in dict.fromkeys(re.sub(r"\*\d+$", "", cell.strip()) for cell in misspellings.split(",")):
             if wrong:
                 yield Pair(wrong, right.strip())

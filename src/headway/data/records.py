@@ -67,6 +67,14 @@ def texts_of(record: Record) -> tuple[str, ...]:
             return (record,)
 
 
+def is_empty(record: Record) -> bool:
+    """Whether there is nothing to learn from a record: no text, or a pair without one of its sides."""
+    if isinstance(record, str):
+        return not record or record.isspace()
+    blank = [not text or text.isspace() for text in texts_of(record)]
+    return any(blank) if isinstance(record, Pair) else all(blank)
+
+
 def split_key(record: Record) -> str:
     """The text whose hash assigns a record to a split: records with equal keys always share a split.
 

@@ -12,13 +12,26 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from headway.data import hub
 from headway.data.builtin import CORPORA, corpus, corpus_kind
-from headway.data.readers import ENDINGS, READER_KINDS, READERS, ReadOptions, format_of, kind_of, read, read_parallel
-from headway.data.records import Kind, Pair, Record, documents_of, texts_of
+from headway.data.faulty_files import faults_error, read_files
+from headway.data.file_search import expand_user, glob_files, unique_files, visible_files
+from headway.data.readers import (
+    ENDINGS,
+    READER_KINDS,
+    READERS,
+    ReadOptions,
+    batches_of,
+    format_of,
+    kind_of,
+    read_parallel,
+)
+from headway.data.records import Kind, Pair, Record, documents_of, is_empty, texts_of
+from headway.data.text_files import read_errors
 from headway.entry_points import declared, load_declared, plugin_hint
 from headway.errors import ConfigError, DataError, count, suggest
 
@@ -34,6 +47,9 @@ class DataSource:
     options: ReadOptions = field(default_factory=ReadOptions)
     skipped: int = 0  # empty records left out by the last pass
     is_stable: bool = True  # equal files give equal records
+    read_batches: Callable[[], Iterator[list[Record]]] | None = None  # what `read` yields, in lists
+    empty_files: list[Path] = field(default_factory=list)  # files without text, of the last pass
+    left_out: list[Path] = field(default_factory=list)  # other files in the folder, which are not read
 
     def __repr__(self) -> str:
         size = "" if self.size is None else f", {count(self.size, 'byte')}"
@@ -42,38 +58,41 @@ class DataSource:
     @property
     def size(self) -> int | None:
         """Size on disk in bytes, before decompression; None for generated data."""
-        return sum(file.stat().st_size for file in self.files) or None
+        return sum(_status(file).st_size for file in self.files) or None
 
     @property
     def identity(self) -> list[Any]:
         """Identifies the source without reading it; changes whenever one of its files is written."""
-        file_stats = [(str(file), file.stat()) for file in self.files]
+        file_stats = [(str(file), _status(file)) for file in self.files]
         # Includes ctime: a copy may preserve mtime and size.
         stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in file_stats]
         return [self.name if not self.files else "", self.kind, asdict(self.options), stats]
 
     def records(self) -> Iterator[Record]:
         """All non-empty records; an error if there are none. With format="lines", empty lines are kept."""
+        return chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[list[Record]]:
+        """`records` in lists of about a megabyte of text, which is faster if they are short."""
         self.skipped = 0
         has_text = False
         keep_empty = self.options.format == "lines"
-        for record in self.read():
-            texts = texts_of(record)
-            is_empty = (
-                not all(text.strip() for text in texts) if isinstance(record, Pair) else not any(map(str.strip, texts))
-            )
-            if is_empty and not keep_empty:
-                self.skipped += 1
-                continue
-            has_text = has_text or not is_empty
-            yield record
+        for batch in batches_of(self.read()) if self.read_batches is None else self.read_batches():
+            if keep_empty:
+                has_text = has_text or not all(map(is_empty, batch))
+            else:
+                kept = [record for record in batch if not is_empty(record)]
+                self.skipped += len(batch) - len(kept)
+                has_text, batch = has_text or bool(kept), kept
+            if batch:
+                yield batch
         if not has_text:
-            raise DataError(f"{self.name} is empty: there is no text to learn from")
+            raise DataError(f"{self.name} is empty: there is no text to learn from; choose another source, or fill it")
 
     def texts(self) -> Iterator[str]:
         """Every text by itself, both sides of pairs too: the training data of a tokenizer."""
-        for record in self.records():
-            yield from texts_of(record)
+        records: Iterator[Any] = self.records()
+        return records if self.kind == "text" else chain.from_iterable(map(texts_of, records))
 
     def documents(self) -> Iterator[str]:
         """Documents for a language model; pairs, labels and tags become lines."""
@@ -114,15 +133,30 @@ def open_source(
         path, target_path = (path[: braces.start()] + side + path[braces.end() :] for side in braces.groups())
     if target_path is not None:
         return _open_parallel(path, target_path, root, options)
-    files = find_files(path, root)
-    file_format = _common_format(path, files) if format == "auto" else options.format
+    files, left_out = find_files_and_rest(path, root)
+    file_format = _common_format(path, files, options, left_out) if format == "auto" else options.format
+    empty_files: list[Path] = []
 
-    def read_all() -> Iterator[Record]:
-        for file in files:
-            yield from read(file, file_format, options)
+    def read_batches() -> Iterator[list[Record]]:
+        return read_files(path, files, file_format, options, empty_files, left_out)
 
-    is_stable = file_format not in READER_KINDS  # a registered reader may change while its files do not
-    return DataSource(path, kind_of(file_format, options), read_all, files, options, is_stable=is_stable)
+    return DataSource(
+        path,
+        kind_of(file_format, options),
+        lambda: chain.from_iterable(read_batches()),
+        files,
+        options,
+        is_stable=file_format not in READER_KINDS,  # a registered reader may change while its files do not
+        read_batches=read_batches,
+        empty_files=empty_files,
+        left_out=left_out,
+    )
+
+
+def _status(file: Path) -> os.stat_result:
+    """The status of a file, or of a broken link: that is an error only when it is read."""
+    with read_errors(str(file)):
+        return file.stat() if file.exists() else file.lstat()
 
 
 def _changed_options(options: ReadOptions) -> list[str]:
@@ -152,56 +186,60 @@ def locate(path: str, root: str | None = None) -> str:
     against `root`; without a root, against $HEADWAY_DATA and then the working directory."""
     if corpus(path) is not None or path.startswith(hub.PREFIX):
         return path
-    base = Path(root or os.environ.get("HEADWAY_DATA") or ".").expanduser()
-    in_base = os.path.abspath(base / Path(path).expanduser())
-    in_cwd = os.path.abspath(Path(path).expanduser())
+    base = expand_user(root or os.environ.get("HEADWAY_DATA") or ".")
+    expanded = expand_user(path)
+    in_base, in_cwd = os.path.abspath(base / expanded), os.path.abspath(expanded)
     return in_cwd if root is None and _exists(in_cwd) and not _exists(in_base) else in_base
 
 
 def _exists(path: str) -> bool:
     """Whether a file or folder exists; for "train.{en,de}" its first side, for a glob any match."""
     first = re.sub(r"\{([^{},]*),[^{}]*\}", r"\1", path)
-    return os.path.exists(path) or os.path.exists(first) or next(glob.iglob(path, recursive=True), None) is not None
+    return os.path.exists(path) or os.path.exists(first) or next(glob_files(path), None) is not None
 
 
 def find_files(path: str, root: str | None = None) -> list[Path]:
     """A file, or the data files of a folder (at any depth), a glob or a hub dataset, sorted by name."""
+    return find_files_and_rest(path, root)[0]
+
+
+def find_files_and_rest(path: str, root: str | None = None) -> tuple[list[Path], list[Path]]:
+    """`find_files`, and the visible files of a folder that are not data files by their names."""
     if not path:
         raise DataError(f"the data path is empty; give a file, a folder, or a built-in corpus ({', '.join(CORPORA)})")
     location = hub.fetch(path) if path.startswith(hub.PREFIX) else Path(locate(path, root))
-    if location.is_file():
-        return [location]
-    if location.is_dir():
-        endings = tuple(ending + gz for ending in ENDINGS for gz in ("", ".gz"))
-        files = sorted(f for f in _visible_files(location) if f.is_file() and f.name.lower().endswith(endings))
-        if not files:
-            raise DataError(
-                f"{location} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as "
-                f"'{location}/**/*.md'"
-            )
-        return files
-    files = sorted(Path(f) for f in glob.glob(str(location), recursive=True) if Path(f).is_file())
-    if not files:
+    with read_errors(str(location)):
+        if location.is_file():
+            return [location], []
+        if location.is_dir():
+            return _data_files(location)
+        files = unique_files(glob_files(str(location)))
+        if files and files != [location]:
+            return files, []
         if location.exists():
             raise DataError(f"{location} is not a regular file, and data is read more than once: save it to a file")
-        problem = "no file matches the glob" if glob.has_magic(path) else "no text at"
+        if location.is_symlink():
+            raise DataError(f"{location} is a broken link to {os.readlink(location)}: repair it")
+    problem = "no file matches the glob" if glob.has_magic(path) else "no text at"
+    raise DataError(
+        f"{problem} {location}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
+        + (f" {plugin_hint('dataset', location.name)}" if location.name in declared("dataset") else "")
+        + suggest(path, CORPORA)
+    )
+
+
+def _data_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The data files below a folder by their names, and the others."""
+    endings = tuple(ending + gz for ending in ENDINGS for gz in ("", ".gz"))
+    files: list[Path] = []
+    others: list[Path] = []
+    for file in visible_files(folder):
+        (files if file.name.lower().endswith(endings) else others).append(file)
+    if not files:
         raise DataError(
-            f"{problem} {location}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
-            + (f" {plugin_hint('dataset', location.name)}" if location.name in declared("dataset") else "")
-            + suggest(path, CORPORA)
+            f"{folder} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as '{folder}/**/*.md'"
         )
-    return files
-
-
-def _visible_files(folder: Path) -> Iterator[Path]:
-    """All files below a folder except hidden ones; an unreadable subfolder is an error, not skipped."""
-
-    def refuse(error: OSError) -> None:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}")
-
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent) / name for name in names if not name.startswith("."))
+    return unique_files(files), sorted(others)
 
 
 def open_pairs(path: str, columns: str | None = None) -> Iterator[Pair]:
@@ -216,15 +254,16 @@ def open_pairs(path: str, columns: str | None = None) -> Iterator[Pair]:
     return (record for record in source.records() if isinstance(record, Pair))
 
 
-def _common_format(path: str, files: list[Path]) -> str:
+def _common_format(path: str, files: list[Path], options: ReadOptions, left_out: list[Path]) -> str:
     """The one format of all files; a folder or glob with several formats is an error."""
     formats: dict[str, int] = {}
     for file in files:
         formats[format_of(file)] = formats.get(format_of(file), 0) + 1
     if len(formats) > 1:
         counts = ", ".join(f"{n} {format}" for format, n in formats.items())
-        raise DataError(
+        reason = (
             f"{path} holds files of several formats ({counts}); select one format with a glob, such as "
             f"'{Path(path) / '**' if Path(path).is_dir() else Path(path).parent}/*.txt'"
         )
+        raise faults_error(path, files, options, reason=reason, left_out=left_out)
     return next(iter(formats))

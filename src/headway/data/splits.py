@@ -6,21 +6,34 @@ Data that comes with its own validation set uses that (`valid_path`).
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headway.config import DataConfig
 from headway.data.readers import READER_KINDS, format_of
-from headway.data.records import Record, documents_by_split, documents_of, split_key, texts_of
+from headway.data.records import (
+    LabelledText,
+    Question,
+    Record,
+    TaggedSentence,
+    documents_by_split,
+    documents_of,
+    split_key,
+    texts_of,
+)
 from headway.data.sources import DataSource, locate, open_source
 from headway.errors import ConfigError, DataError, suggest
 
 MIN_HASH_DOCUMENTS = 20  # with fewer, "auto" holds out the end of the text
+PIECE_CHARS = 1 << 20
 SPLIT_METHODS = ("auto", "hash", "tail")
-SPLIT_NAMES = ("train", "valid", "test")
 SplitName = Literal["train", "valid", "test"]
+SPLIT_NAMES: tuple[SplitName, ...] = ("train", "valid", "test")
 
 
 class Split(NamedTuple):
@@ -30,7 +43,36 @@ class Split(NamedTuple):
 
 
 def digest_of(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+    """SHA-256 of a text in UTF-8."""
+    if len(text) <= PIECE_CHARS:
+        return hashlib.sha256(text.encode()).digest()
+    digest = hashlib.sha256()
+    for piece in _encoded_pieces(text):
+        digest.update(piece)
+    return digest.digest()
+
+
+def utf8_size(text: str) -> int:
+    """The size of a text in bytes of UTF-8."""
+    return len(text) if text.isascii() else sum(map(len, _encoded_pieces(text)))
+
+
+def _encoded_pieces(text: str) -> Iterator[bytes]:
+    """A text in UTF-8, in pieces: a long one is not copied as a whole."""
+    return (text[start : start + PIECE_CHARS].encode() for start in range(0, len(text), PIECE_CHARS))
+
+
+def record_digest(record: Record) -> bytes:
+    """A hash of all that a record holds. A large record is hashed text by text: its `repr` would be another copy."""
+    if isinstance(record, str):
+        return digest_of(record)
+    texts = texts_of(record)
+    if sum(map(len, texts)) <= PIECE_CHARS:
+        return digest_of(repr(record))
+    labels: dict[str, object] = {"label": record.label} if isinstance(record, LabelledText) else {}
+    labels |= {"tags": record.tags} if isinstance(record, TaggedSentence) else {}
+    labels |= {"id": record.id, "answers": record.answers} if isinstance(record, Question) else {}
+    return digest_of(repr((type(record).__name__, labels, [digest_of(text) for text in texts])))
 
 
 @dataclass(frozen=True)
@@ -42,7 +84,8 @@ class SplitFractions:
     split: str = "auto"  # "hash", "tail"; "auto": by hash if there are enough documents
 
     def __post_init__(self) -> None:
-        if self.valid_fraction < 0 or self.test_fraction < 0 or self.valid_fraction + self.test_fraction >= 1:
+        is_valid = self.valid_fraction >= 0 and self.test_fraction >= 0  # NaN is not
+        if not is_valid or not self.valid_fraction + self.test_fraction < 1:
             raise ConfigError(
                 f"valid_fraction={self.valid_fraction}, test_fraction={self.test_fraction}: the fractions of text held "
                 f"out must not be negative, such as 0.1, and must sum to less than 1"
@@ -62,6 +105,13 @@ class SplitFractions:
         if u < self.valid_fraction:
             return "valid"
         return "test" if u < self.valid_fraction + self.test_fraction else "train"
+
+    def splits_of(self, digests: Sequence[bytes]) -> NDArray[np.int64]:
+        """`split_of` for many, as positions in SPLIT_NAMES."""
+        starts = np.frombuffer(b"".join(digest[:8] for digest in digests), dtype=">u8")
+        u = starts.astype(np.float64) / 2**64
+        is_valid, is_held_out = u < self.valid_fraction, u < self.valid_fraction + self.test_fraction
+        return np.where(is_valid, 1, np.where(is_held_out, 2, 0))
 
 
 @dataclass(frozen=True)
@@ -95,31 +145,65 @@ class SplitPlan:
                 offset += 1
 
 
+@dataclass(frozen=True)
+class BatchFacts:
+    """What a scan counts of the distinct records of a batch; arrays have one entry for each of them."""
+
+    distinct: list[Record]
+    counts: NDArray[np.int64]  # how often the batch has each
+    n_units: NDArray[np.int64]  # characters of running text, or 1
+    n_bytes: NDArray[np.int64]
+    splits: NDArray[np.int64]  # by hash, as positions in SPLIT_NAMES
+    digests: NDArray[np.uint8]  # of all records of the batch, in order: (number of records, 32)
+
+
 class CorpusScan:
-    """Collects the statistics of a corpus in one pass; fed record by record."""
+    """Collects the statistics of a corpus in one pass; fed record by record, or batch by batch."""
 
     def __init__(self, fractions: SplitFractions) -> None:
         self.fractions = fractions
         self.n_records = self.n_units = self.n_bytes = 0  # units: characters of running text, or records
-        self.split_counts = dict.fromkeys(SPLIT_NAMES, 0)  # records per split, if split by hash
+        self.split_counts: dict[str, int] = dict.fromkeys(SPLIT_NAMES, 0)  # records per split, if split by hash
         self._digest = hashlib.sha256()
 
     def add(self, record: Record) -> SplitName:
         """Count a record; returns its split by hash."""
+        digest = record_digest(record)
+        split = self.fractions.split_of(digest if isinstance(record, str) else digest_of(split_key(record)))
         self.n_records += 1
-        if isinstance(record, str):  # the common case: encode and hash once
-            data = record.encode()
-            digest = key = hashlib.sha256(data).digest()
-            self.n_units += len(record)
-            self.n_bytes += len(data)
-        else:
-            digest, key = digest_of(repr(record)), digest_of(split_key(record))
-            self.n_units += 1
-            self.n_bytes += sum(len(text.encode()) for text in texts_of(record))
-        self._digest.update(digest)
-        split = self.fractions.split_of(key)
+        self.n_units += len(record) if isinstance(record, str) else 1
+        self.n_bytes += sum(map(utf8_size, texts_of(record)))
         self.split_counts[split] += 1
+        self._digest.update(digest)
         return split
+
+    def add_batch(self, batch: Sequence[Record]) -> BatchFacts:
+        """Count many records. Equal records, as short lines often are, are hashed once."""
+        distinct = list(dict.fromkeys(batch))
+        keys = digests = [record_digest(record) for record in distinct]
+        if not all(isinstance(record, str) for record in distinct):
+            keys = [digest_of(split_key(record)) for record in distinct]
+        rows = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 32)
+        counts = np.ones(len(distinct), dtype=np.int64)
+        if len(distinct) < len(batch):
+            index = dict(zip(distinct, range(len(distinct)), strict=True))
+            indices = np.fromiter(map(index.__getitem__, batch), dtype=np.int64, count=len(batch))
+            rows, counts = rows[indices], np.bincount(indices)
+        facts = BatchFacts(
+            distinct,
+            counts,
+            np.array([len(record) if isinstance(record, str) else 1 for record in distinct], dtype=np.int64),
+            np.array([sum(map(utf8_size, texts_of(record))) for record in distinct], dtype=np.int64),
+            self.fractions.splits_of(keys),
+            rows,
+        )
+        self.n_records += len(batch)
+        self.n_units += int(facts.n_units @ counts)
+        self.n_bytes += int(facts.n_bytes @ counts)
+        for name, n in zip(SPLIT_NAMES, np.bincount(facts.splits, weights=counts, minlength=3), strict=True):
+            self.split_counts[name] += int(n)
+        self._digest.update(rows.tobytes())
+        return facts
 
     @property
     def digest(self) -> str:
@@ -145,10 +229,10 @@ class CorpusStats:
     split_counts: dict[str, int]
 
 
-def scan(records: Iterable[Record], fractions: SplitFractions) -> CorpusStats:
+def scan(batches: Iterable[Sequence[Record]], fractions: SplitFractions) -> CorpusStats:
     corpus_scan = CorpusScan(fractions)
-    for record in records:
-        corpus_scan.add(record)
+    for batch in batches:
+        corpus_scan.add_batch(batch)
     return corpus_scan.result()
 
 
@@ -181,7 +265,7 @@ def split(documents: Iterable[str], valid: float, test: float = 0.0, mode: str =
     """Split documents that are in memory."""
     documents = list(documents)
     fractions = SplitFractions(valid, test, mode)
-    plan = make_plan(scan(documents, fractions), fractions, "this text")
+    plan = make_plan(scan([documents], fractions), fractions, "this text")
     splits = Split([], [], [])
     for name, document in documents_by_split(plan.assign(documents)):
         getattr(splits, name).append(document)
@@ -192,7 +276,7 @@ def split_records(source: DataSource, fractions: SplitFractions, split: SplitNam
     """The records of one split. Only running text is ever cut inside a record."""
     if not fractions.any_held_out:
         return source.records() if split == "train" else iter(())
-    plan = make_plan(scan(source.records(), fractions), fractions, source.name)
+    plan = make_plan(scan(source.batches(), fractions), fractions, source.name)
     return (record for name, record in plan.assign(source.records()) if name == split)
 
 

@@ -1,23 +1,22 @@
 """Token shards: a corpus tokenized once, in parallel, and memory-mapped from then on; it may exceed memory.
 
     CACHE/tokens/KEY/            KEY: a hash of the content, the tokenizer and the split
-      meta.json                  what the shards were made from, and their sizes
+      meta.json                  what the shards were made from, and their checksums
       train-00000.safetensors    tokens; and for each document its end offset and its size in bytes of text
       valid-00000.safetensors
 
 Shards are written to `KEY.partial`, each to a temporary file renamed when complete, and the folder is renamed when all
 shards are in it. A folder called KEY is therefore always complete, and a killed run resumes from its finished shards.
-The content of a shard depends on the documents alone, not on the number of workers or interruptions.
+The content of a shard depends on the documents alone, not on the number of workers or interruptions. What is found in
+the cache is checked before it is used (token_cache.py), and encoded again if it is damaged or belongs to another text.
 """
 
 import errno
 import hashlib
-import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from headway.config import DataConfig
 from headway.data.records import documents_by_split
+from headway.data.shard_files import ShardArrays, read_shard, write_shard
 from headway.data.sources import DataSource, open_source
 from headway.data.splits import (
     SPLIT_NAMES,
@@ -38,11 +38,23 @@ from headway.data.splits import (
     sources_of,
     split_fractions,
 )
+from headway.data.token_cache import (
+    CachedScan,
+    OnNote,
+    cache_folder,
+    discard,
+    entry_identity,
+    key_of,
+    open_partial,
+    read_entry,
+    remove,
+    seal_entry,
+    shard_name,
+)
 from headway.errors import DataError, InputError
-from headway.files import file_lock, flush, write_text
+from headway.files import file_lock
 from headway.tokenizers import Tokenizer
 
-FORMAT_VERSION = 3
 SHARD_BYTES = 8 << 20  # text per shard
 ENCODE_BATCH_DOCS = 1000
 
@@ -60,34 +72,23 @@ class PrepareProgress:
 OnPrepare = Callable[[PrepareProgress], None]
 
 
-def cache_folder() -> Path:
-    """$HEADWAY_CACHE, or `headway` in the user's cache folder."""
-    headway_cache = os.environ.get("HEADWAY_CACHE")
-    if headway_cache:
-        return Path(headway_cache).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headway"
-
-
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class TokenArray:
     """Shards as one long array of token ids, memory-mapped: only the pages you access are read from disk."""
 
-    def __init__(self, files: list[Path]):
-        self.files = files
-        self.shards = [read_shard(file) for file in files]
+    def __init__(self, shards: Sequence[ShardArrays], files: Sequence[Path] = ()):
+        self.files = list(files)
+        self.shards = list(shards)
         self.ends = np.cumsum([len(shard["tokens"]) for shard in self.shards], dtype=np.int64)
 
     @classmethod
     def of(cls, ids: Any, ends: Any = None) -> "TokenArray":
         """Wrap ids in memory: one document, or documents with these end offsets."""
         ids = np.asarray(ids)
-        tokens = cls([])
         ends = np.asarray([len(ids)] if ends is None else ends, dtype=np.int64)
-        tokens.shards = [{"tokens": ids, "ends": ends, "bytes": np.zeros(len(ends), dtype=np.int64)}]
-        tokens.ends = np.array([len(ids)], dtype=np.int64)
-        return tokens
+        return cls([{"tokens": ids, "ends": ends, "bytes": np.zeros(len(ends), dtype=np.int64)}])
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -152,48 +153,27 @@ class PreparedCorpus:
 
 
 def open_prepared(path: str | Path) -> PreparedCorpus:
-    path = Path(path)
+    """Open the folder of a prepared corpus. All shards are read once to compare their checksums."""
     try:
-        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-        splits = {split: TokenArray([path / name for name in meta["shards"][split]]) for split in SPLIT_NAMES}
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(
-            f"{path} holds no token shards, or they are damaged: {error}; delete the folder to rebuild it"
-        ) from None
-    for split, tokens in splits.items():
-        if len(tokens) != meta["tokens"][split]:
-            raise DataError(f"{path}: the {split} shards are damaged; delete the folder to rebuild it")
-    return PreparedCorpus(path, meta, **splits)
+        return _open_entry(Path(path))
+    except DataError as problem:
+        raise DataError(f"{path} holds no token shards, or they are damaged: {problem}; prepare them again") from None
 
 
-def read_shard(file: Path) -> dict[str, NDArray[Any]]:
-    """Memory-map the arrays of a safetensors file: an 8-byte header size, a JSON header, then the data."""
-    header_size, header = _read_header(file)
-    arrays: dict[str, NDArray[Any]] = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            dtype = {"U16": np.uint16, "U32": np.uint32, "I64": np.int64}[entry["dtype"]]
-            offset, shape = 8 + header_size + entry["data_offsets"][0], tuple(entry["shape"])
-            if 0 in shape:  # an empty array cannot be mapped
-                arrays[name] = np.empty(shape, dtype=dtype)
-                continue
-            mapped = np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
-            arrays[name] = mapped.view(np.ndarray)  # the same pages as a plain array: slicing takes a third
-    return arrays
-
-
-def shard_digest(file: Path) -> str:
-    """The hash of the documents that a shard was made from."""
-    return _read_header(file)[1].get("__metadata__", {}).get("digest", "")
-
-
-def _read_header(file: Path) -> tuple[int, dict[str, Any]]:
-    with open(file, "rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        return size, json.loads(stream.read(size))
+def _open_entry(folder: Path, identity: dict[str, Any] | None = None) -> PreparedCorpus:
+    meta, shards = read_entry(folder, identity)
+    splits = {
+        split: TokenArray([shard.arrays for shard in shards[split]], [folder / name for name in meta["shards"][split]])
+        for split in SPLIT_NAMES
+    }
+    return PreparedCorpus(folder, meta, **splits)
 
 
 # ── preparing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _SourceChangedError(DataError):
+    """The text is not the one that was scanned."""
 
 
 def prepare(
@@ -204,38 +184,70 @@ def prepare(
     cache: str | Path | None = None,
     workers: int | None = None,
     on_progress: OnPrepare = lambda progress: None,
+    on_note: OnNote = lambda note: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> PreparedCorpus:
     """Tokenize a source into shards, or open them from the cache.
 
-    `workers` threads encode (default: one per core); `shard_bytes` is the text per shard.
+    `workers` threads encode (default: one per core); `shard_bytes` is the text per shard. `on_note` is told when
+    something in the cache is damaged and made again.
     """
     source = open_source(source) if isinstance(source, str) else source
     fractions = fractions or SplitFractions()
     cache = Path(cache) if cache is not None else cache_folder()
-    stats = _scan(source, fractions, cache, on_progress)
-    plan = make_plan(stats, fractions, source.name)
-    identity = [FORMAT_VERSION, stats.digest, tokenizer.fingerprint(), asdict(fractions), shard_bytes]
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-    folder = cache / "tokens" / key
-    if (folder / "meta.json").is_file():
-        return open_prepared(folder)
-    try:
+    workers = workers or os.cpu_count() or 1
+
+    def open_or_encode(stats: CorpusStats) -> PreparedCorpus:
+        plan = make_plan(stats, fractions, source.name)
+        identity = entry_identity(source, stats, plan, tokenizer, shard_bytes)
+        folder = cache / "tokens" / key_of(identity)
+        try:
+            if os.path.lexists(folder):
+                return _open_entry(folder, identity)
+        except DataError:
+            pass  # another process may be making it again: look once more when nobody else writes
         folder.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(folder.with_suffix(".lock")):
-            if not (folder / "meta.json").is_file():  # another process may have written it while we waited
-                shutil.rmtree(folder, ignore_errors=True)  # without meta.json its content cannot be trusted
-                _write_shards(
-                    folder, source, plan, stats, tokenizer, workers or os.cpu_count() or 1, on_progress, shard_bytes
-                )
-    except OSError as error:
-        space = f"; about {1 + stats.n_bytes / 2e6:,.0f} MB are needed" if error.errno == errno.ENOSPC else ""
-        raise DataError(
-            f"cannot write tokens under {cache}: {error.strerror or error} ({error.filename or folder}){space}. "
-            f"Free some space, or choose another folder with HEADWAY_CACHE; finished shards are kept, and "
-            f"the next attempt resumes from them"
-        ) from None
-    return open_prepared(folder)
+            try:
+                if os.path.lexists(folder):
+                    return _open_entry(folder, identity)
+            except DataError as problem:
+                on_note(f"cached tokens of {source.name} are encoded again: {problem}")
+            discard(folder)
+            _write_shards(folder, source, plan, stats, tokenizer, workers, on_progress, identity)
+            return _open_entry(folder, identity)
+
+    def in_cache(stats: CorpusStats) -> PreparedCorpus:
+        try:
+            return open_or_encode(stats)
+        except OSError as error:
+            raise _cache_error(error, cache, stats) from None
+
+    scan = CachedScan(source, fractions, cache)
+    if (stats := scan.read(on_note)) is not None:
+        try:
+            return in_cache(stats)
+        except _SourceChangedError:
+            on_note(f"the cached scan of {source.name} is out of date; the text is read again")
+    stats = _scan(source, fractions, on_progress)
+    scan.write(stats)
+    return in_cache(stats)
+
+
+def _cache_error(error: OSError, cache: Path, stats: CorpusStats) -> DataError:
+    problem = f"{error.strerror or error} ({error.filename or cache})"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return DataError(f"cannot open all token shards under {cache}: {problem}. Raise the limit with `ulimit -n`")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(
+            f"cannot write tokens under {cache}: {problem}; about {1 + stats.n_bytes / 2e6:,.0f} MB are needed. Free "
+            f"some space, or choose another folder with HEADWAY_CACHE; finished shards are kept, and the next attempt "
+            f"resumes from them"
+        )
+    return DataError(
+        f"cannot write tokens under {cache}: {problem}. Remove what is in the way, make it a folder that you can write "
+        f"to, or choose another one with HEADWAY_CACHE"
+    )
 
 
 def prepare_recipe(
@@ -244,37 +256,23 @@ def prepare_recipe(
     *,
     cache: str | Path | None = None,
     on_progress: OnPrepare = lambda progress: None,
+    on_note: OnNote = lambda note: None,
 ) -> list[tuple[PreparedCorpus, float]]:
     """The training sources of a recipe, tokenized, with their weights. Splits with their own path are not prepared."""
     fractions = split_fractions(config)
     return [
-        (prepare(source, tokenizer, fractions, cache=cache, on_progress=on_progress), weight)
+        (prepare(source, tokenizer, fractions, cache=cache, on_progress=on_progress, on_note=on_note), weight)
         for source, weight in sources_of(config).values()
     ]
 
 
-def _scan(source: DataSource, fractions: SplitFractions, cache: Path, on_progress: OnPrepare) -> CorpusStats:
-    """Read all records once; cached as long as the files do not change."""
-    cached = None
-    if source.files and source.is_stable:
-        identity = json.dumps([FORMAT_VERSION, source.identity, asdict(fractions)], sort_keys=True)
-        cached = cache / "scans" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
-        try:
-            return CorpusStats(**json.loads(cached.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            pass
+def _scan(source: DataSource, fractions: SplitFractions, on_progress: OnPrepare) -> CorpusStats:
+    """Read all records once."""
     scan = CorpusScan(fractions)
     for record in source.records():
         scan.add(record)
         on_progress(PrepareProgress("reading", scan.n_bytes, None))
-    stats = scan.result()
-    if cached is not None:
-        try:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            write_text(cached, json.dumps(asdict(stats)))
-        except OSError:
-            pass  # the next run scans again
-    return stats
+    return scan.result()
 
 
 @dataclass
@@ -288,7 +286,7 @@ class _ShardDocuments:
 
     @property
     def name(self) -> str:
-        return f"{self.split}-{self.number:05d}.safetensors"
+        return shard_name(self.split, self.number)
 
 
 def _group_into_shards(documents: Iterator[tuple[Any, str]], shard_bytes: int) -> Iterator[_ShardDocuments]:
@@ -313,32 +311,30 @@ def _write_shards(
     tokenizer: Tokenizer,
     workers: int,
     on_progress: OnPrepare,
-    shard_bytes: int,
+    identity: dict[str, Any],
 ) -> None:
     partial = folder.with_suffix(".partial")
-    partial.mkdir(exist_ok=True)
-    for file in partial.glob("*.tmp"):
-        file.unlink()  # left by a killed run
+    open_partial(partial)
     second_scan = CorpusScan(plan.fractions)  # must agree with the first
-    names: dict[str, list[str]] = {split: [] for split in SPLIT_NAMES}
-    tokens = dict.fromkeys(SPLIT_NAMES, 0)
+    shards: dict[str, dict[str, str]] = {split: {} for split in SPLIT_NAMES}
+    tokens: dict[str, int] = dict.fromkeys(SPLIT_NAMES, 0)
     n_done = 0
 
-    def finish(shard: _ShardDocuments, future: "Future[tuple[int, int]]") -> None:
+    def finish(shard: _ShardDocuments, future: "Future[_EncodedShard]") -> None:
         nonlocal n_done
-        n_tokens, n_bytes = future.result()
-        tokens[shard.split] += n_tokens
-        n_done += n_bytes
+        encoded = future.result()
+        shards[shard.split][shard.name] = encoded.sha256
+        tokens[shard.split] += encoded.n_tokens
+        n_done += encoded.n_bytes
         on_progress(PrepareProgress("encoding", n_done, stats.n_bytes, sum(tokens.values())))
 
     # Threads suffice: both tokenizer engines release the GIL while they encode, and nothing is copied to a process.
     with ThreadPoolExecutor(workers) as pool:
-        pending: list[tuple[_ShardDocuments, Future[tuple[int, int]]]] = []
+        pending: list[tuple[_ShardDocuments, Future[_EncodedShard]]] = []
         try:
             documents = documents_by_split(plan.assign(second_scan.tap(source.records())))
-            for shard in _group_into_shards(documents, shard_bytes):
-                names[shard.split].append(shard.name)
-                future = pool.submit(_encode_shard, partial / shard.name, shard.documents, shard.number == 0, tokenizer)
+            for shard in _group_into_shards(documents, identity["shard_bytes"]):
+                future = pool.submit(_encode_shard, partial, shard, tokenizer, folder.name)
                 pending.append((shard, future))
                 while len(pending) > workers:
                     finish(*pending.pop(0))
@@ -347,44 +343,35 @@ def _write_shards(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    if second_scan.digest != stats.digest:
-        shutil.rmtree(partial)
-        raise DataError(f"{source.name} changed while it was read: run this again when nothing writes to it")
+    if second_scan.result() != stats:
+        remove(partial)
+        raise _SourceChangedError(f"{source.name} changed while it was read: run this again when nothing writes to it")
     if sum(tokens.values()) == 0:
         raise DataError(f"{source.name} has no tokens: is it empty, or does the tokenizer drop all of it?")
-    meta = {
-        "version": FORMAT_VERSION,
-        "source": source.name,
-        "digest": stats.digest,
-        "tokenizer": tokenizer.fingerprint(),
-        "vocab_size": tokenizer.vocab_size,
-        "records": stats.n_records,
-        "bytes": stats.n_bytes,
-        "shares": asdict(plan.fractions),
-        "split": "hash" if plan.boundaries is None else "tail",
-        "tokens": tokens,
-        "shards": names,
-    }
-    expected = {name for shard_names in names.values() for name in shard_names}
-    for file in partial.iterdir():
-        if file.name not in expected:
-            file.unlink()
-    write_text(partial / "meta.json", json.dumps(meta, indent=2) + "\n")
-    flush(partial)
-    partial.rename(folder)
-    flush(folder.parent)
+    sizes = {"records": stats.n_records, "bytes": stats.n_bytes, "tokens": tokens}
+    name = source.name.encode(errors="replace").decode()  # the bytes of a file name need not be text
+    seal_entry(partial, folder, {"source": name, **identity, **sizes, "shards": shards})
 
 
-def _encode_shard(file: Path, documents: list[str], is_first: bool, tokenizer: Tokenizer) -> tuple[int, int]:
-    """Encode documents into a shard, unless it exists already; returns its tokens and bytes."""
-    digest = hashlib.sha256()
-    for document in documents:
+@dataclass(frozen=True)
+class _EncodedShard:
+    n_tokens: int
+    n_bytes: int
+    sha256: str
+
+
+def _encode_shard(partial: Path, shard: _ShardDocuments, tokenizer: Tokenizer, key: str) -> _EncodedShard:
+    """Encode documents into a shard, unless a killed run has finished it."""
+    digest = hashlib.sha256(f"{key}/{shard.name}/".encode())
+    for document in shard.documents:
         digest.update(hashlib.sha256(document.encode()).digest())
-    if file.is_file() and shard_digest(file) == digest.hexdigest():
-        arrays = read_shard(file)
-        return len(arrays["tokens"]), int(arrays["bytes"].sum())
+    made_from, file = digest.hexdigest(), partial / shard.name
+    finished = _finished_shard(file, made_from)
+    if finished is not None:
+        return finished
     dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
     encoded: list[NDArray[Any]] = []
+    documents, is_first = shard.documents, shard.number == 0
     n_bytes = [len(document.encode()) for document in documents]
     while documents:  # in batches, freeing the text that is done
         batch = documents[:ENCODE_BATCH_DOCS]
@@ -396,20 +383,18 @@ def _encode_shard(file: Path, documents: list[str], is_first: bool, tokenizer: T
         "ends": np.cumsum([len(ids) for ids in encoded], dtype=np.int64),
         "bytes": np.array(n_bytes, dtype=np.int64),
     }
-    _write_shard(file, arrays, digest.hexdigest())
-    return len(arrays["tokens"]), sum(n_bytes)
+    sha256 = write_shard(file, arrays, made_from)
+    return _EncodedShard(len(arrays["tokens"]), sum(n_bytes), sha256)
 
 
-def _write_shard(file: Path, arrays: dict[str, NDArray[Any]], digest: str) -> None:
-    from safetensors.numpy import save
-
-    temporary = file.with_suffix(".tmp")
+def _finished_shard(file: Path, made_from: str) -> _EncodedShard | None:
+    """The shard that a killed run left, if it is whole and was made from the same documents by the same tokenizer."""
+    if not file.exists():
+        return None
     try:
-        with open(temporary, "wb") as stream:
-            stream.write(save(arrays, {"digest": digest}))
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.rename(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        shard = read_shard(file)
+    except DataError:
+        return None
+    if shard.made_from != made_from:
+        return None
+    return _EncodedShard(len(shard.arrays["tokens"]), int(shard.arrays["bytes"].sum()), shard.sha256)

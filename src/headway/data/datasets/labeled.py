@@ -12,8 +12,10 @@ from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
 from headway.data.padding import RaggedArray, text_capacity
 from headway.data.records import LabelledText, Question, TaggedSentence
 from headway.data.sampler import Indices
-from headway.errors import ConfigError, DataError, suggest
+from headway.errors import ConfigError, DataError, count, suggest
 from headway.tokenizers import Tokenizer
+
+QUOTED_CHARS = 40  # of an example, in errors
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class PaddedTexts:
 
     def __init__(self, rows: Iterable[Sequence[int]], tokenizer: Tokenizer):
         self.ids, self.tokenizer = RaggedArray(rows), tokenizer
+        if not self.ids.lengths.all():
+            raise DataError(
+                f"example {int(self.ids.lengths.argmin()) + 1} has no tokens: its text is empty, or the tokenizer "
+                f"knows none of it; leave it out, or use a tokenizer that adds special tokens, such as wordpiece"
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -94,18 +101,25 @@ class ClassificationDataset(PaddedTexts):
         encoded = tokenizer.encode_batch([record.text for record in records])
         super().__init__((tokenizer.build_inputs(ids[:capacity])[0] for ids in encoded), tokenizer)
         self.labels = label_names((record.label for record in records), labels)
-        self.label_ids = np.array([_label_id(record.label, self.labels) for record in records], dtype=np.int64)
+        self.label_ids = np.array(
+            [_label_id(record.label, self.labels, i, record.text) for i, record in enumerate(records)], dtype=np.int64
+        )
 
     def collate(self, indices: Indices, rng: RngKey | None = None) -> LabelBatch:
         ids, mask = self.padded(indices)
         return LabelBatch(ids, mask, torch.from_numpy(self.label_ids[indices]))
 
 
-def _label_id(name: str, names: list[str]) -> int:
+def _label_id(name: str, names: list[str], index: int, text: str) -> int:
+    """The id of a label. The error quotes the example, by its number and its first words."""
     try:
         return names.index(name)
     except ValueError:
-        raise DataError(f"label {name!r} is not one of {', '.join(names[:20])}." + suggest(name, names)) from None
+        start = text if len(text) <= QUOTED_CHARS else f"{text[:QUOTED_CHARS]}…"
+        raise DataError(
+            f"example {index + 1}, {start!r}: label {name!r} is not one of {', '.join(names[:20])}."
+            + suggest(name, names)
+        ) from None
 
 
 class TaggingDataset(PaddedTexts):
@@ -120,7 +134,7 @@ class TaggingDataset(PaddedTexts):
         capacity, n_leading = text_capacity(tokenizer, context)
         self.tags = label_names((tag for record in records for tag in record.tags), tags)
         rows, targets = [], []
-        for record in records:
+        for i, record in enumerate(records):
             text = " ".join(record.words)
             encoded = tokenizer.encode_with_offsets(text)
             word_of_char = [i for i, word in enumerate(record.words) for _ in f"{word} "]
@@ -130,12 +144,17 @@ class TaggingDataset(PaddedTexts):
                 # A subword may begin with the space before its word; it belongs to the word it ends in.
                 word = word_of_char[end - 1] if end > start else last_tagged
                 is_first = word > last_tagged and bool(text[start:end].strip())
-                row_targets.append(_label_id(record.tags[word], self.tags) if is_first else IGNORE_INDEX)
+                row_targets.append(_label_id(record.tags[word], self.tags, i, text) if is_first else IGNORE_INDEX)
                 last_tagged = word if is_first else last_tagged
             rows.append(tokenizer.build_inputs(encoded.ids[:capacity])[0])
             targets.append(row_targets + [IGNORE_INDEX] * (len(rows[-1]) - len(row_targets)))
         super().__init__(rows, tokenizer)
         self.targets = RaggedArray(targets)
+        if (self.targets.values == IGNORE_INDEX).all():
+            raise DataError(
+                f"no word of {count(len(records), 'sentence')} has a token, so there is no tag to predict: give other "
+                f"text, or a tokenizer trained on text like this"
+            )
 
     def collate(self, indices: Indices, rng: RngKey | None = None) -> TagBatch:
         ids, mask = self.padded(indices)
