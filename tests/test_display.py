@@ -60,15 +60,15 @@ def test_the_line_never_exceeds_the_terminal_and_begins_with_the_time_left(width
 
 def test_the_number_of_steps_is_left_out_if_the_clock_ends_the_run():
     by_clock = dataclasses.replace(TYPICAL, steps=10**9)
-    assert "step 120  loss" in describe_progress(by_clock)
-    assert "step  120/1000  loss" in describe_progress(TYPICAL)
+    assert "step 120  avg loss" in describe_progress(by_clock)
+    assert "step  120/1000  avg loss" in describe_progress(TYPICAL)
 
 
 def test_the_least_important_parts_are_left_out_first():
     parts = [
         "1:06 left",
         "step  120/1000",
-        "loss 2.345 (1.146 bits/byte)",
+        "avg loss 2.345 (1.146 bits/byte)",
         "15,623 tokens/s",
         "lr 1.0e-03",
         "norm 0.52",

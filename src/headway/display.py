@@ -1,5 +1,6 @@
 """Progress on stderr: a live bar in a terminal or notebook, a plain line every few seconds elsewhere."""
 
+import math
 import os
 import shutil
 import sys
@@ -153,7 +154,7 @@ def describe_progress(progress: "Progress", width: int = PLAIN_WIDTH) -> str:
     """One line of at most `width` columns: the time left, then as much as fits of the rest, in order of importance."""
     is_ended_by_clock = progress.fraction > progress.step / progress.steps
     step = f"{progress.step:>{len(str(progress.steps))}}/{progress.steps}" if not is_ended_by_clock else progress.step
-    loss = f"loss {progress.loss:.3f}"
+    loss = "no loss yet" if math.isnan(progress.loss) else f"avg loss {progress.loss:.3f}"  # over about 20 steps
     parts = [
         f"{format_duration(0 if progress.fraction >= 1 else progress.seconds_left)} left",
         f"step {step}",

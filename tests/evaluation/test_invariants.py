@@ -5,6 +5,7 @@ import torch
 
 from headway.errors import InputError
 from headway.evaluation.invariants import max_batched_difference, max_cached_difference
+from headway.evaluation.validation import NonFiniteLossError
 from tests.models.variants import cases
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
@@ -33,3 +34,12 @@ def test_a_violation_is_detected(monkeypatch):
     with pytest.raises(InputError, match="an empty text"):
         max_cached_difference(model, [])
     assert torch.is_grad_enabled()
+
+
+def test_probabilities_that_are_no_numbers_do_not_pass_as_equal():
+    model = dict(cases())["rnn cell=lstm-n_layers=2"]().model
+    with torch.no_grad():
+        model.bias[0] = torch.nan
+    for check in (lambda: max_cached_difference(model, IDS), lambda: max_batched_difference(model, [IDS, IDS[:5]])):
+        with pytest.raises(NonFiniteLossError, match="the model's probabilities are not numbers"):
+            check()

@@ -1,5 +1,7 @@
 """Metrics: BLEU and chrF equal sacreBLEU's, and files of different lengths are refused."""
 
+import math
+
 import pytest
 import sacrebleu
 
@@ -51,3 +53,17 @@ def test_exact_match_ignores_surrounding_whitespace_only():
     assert metrics.exact_match(["a", "b ", "C"], ["a", "b", "c"]) == pytest.approx(2 / 3)
     with pytest.raises(InputError, match="no answers to score"):
         metrics.exact_match([], [])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_no_number_is_refused(value):
+    """An infinite one would be the best forever."""
+    metric = metrics.GenerationMetric("mine", lambda hypotheses, references: value)
+    with pytest.raises(InputError, match=f"the metric 'mine' of 1 text is {value}: it must return a number"):
+        metric(["a"], ["b"])
+
+
+@pytest.mark.parametrize("metric", [metrics.exact_match, metrics.bleu])
+def test_a_metric_of_no_texts_is_refused(metric):
+    with pytest.raises(InputError, match=r"nothing to score|no answers to score"):
+        metric([], [])

@@ -11,6 +11,7 @@ import headway
 from headway import tokenizers
 from headway.errors import ConfigError, DataError, InputError
 from headway.evaluation.perplexity import evaluate
+from headway.evaluation.validation import NonFiniteLossError
 from tests.models.variants import TINY, amplified
 
 TEXT = "the cat sat on the mat, and the dog was not amused. " * 4
@@ -152,4 +153,47 @@ def test_an_empty_text_is_refused():
         evaluate(model, "")
     model.tokenizer = None
     with pytest.raises(InputError, match="no tokenizer"):
+        evaluate(model, TEXT)
+
+
+def test_a_single_token_without_bos_is_refused():
+    """It would be charged ln V whatever the model: a score of the tokenizer alone."""
+    tokenizer = tokenizers.train("char", ["ab"])
+    tokenizer.special_tokens = dict.fromkeys(tokenizer.special_tokens)
+    model = model_for(tokenizer)
+    with pytest.raises(DataError, match=r"nothing to predict in a text of 1 byte and 1 token.*give a longer text"):
+        evaluate(model, "a")
+    assert evaluate(model, "ab").n_tokens == 2
+
+
+@pytest.mark.parametrize("family", ["gpt", "nplm", "rnn", "lstm"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers_have_no_score(family, value):
+    tokenizer = tokenizers.train("char", [TEXT])
+    sizes = {"n_layers": 1, "n_heads": 2} if family == "gpt" else {}
+    model = headway.create(family, vocab_size=tokenizer.vocab_size, d_model=16, **sizes)
+    model.tokenizer = tokenizer
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter[..., 0] = value
+    with pytest.raises(NonFiniteLossError, match=r"the loss is nan nats per target.*the weights hold NaN or infinity"):
+        evaluate(model, TEXT)
+
+
+def test_an_ngram_without_smoothing_scores_unseen_text_as_infinite():
+    tokenizer = tokenizers.train("char", [TEXT])
+    model = headway.create("ngram", vocab_size=tokenizer.vocab_size, order=2, smoothing="none")
+    model.fit(torch.tensor(tokenizer.encode_stream(["the cat"]))).tokenizer = tokenizer
+    score = evaluate(model, "tac eht")
+    assert (score.nats_per_token, score.bits_per_byte, score.perplexity) == (math.inf, math.inf, math.inf)
+
+
+def test_an_infinite_loss_of_infinite_weights_is_refused():
+    """A neural model that gives a token the probability 0 for this reason is broken, not honest."""
+    tokenizer = tokenizers.train("char", [TEXT])
+    model = headway.create("nplm", vocab_size=tokenizer.vocab_size)
+    model.tokenizer = tokenizer
+    with torch.no_grad():
+        model.bias[tokenizer.encode("t")[0]] = -math.inf
+    with pytest.raises(NonFiniteLossError, match="the loss is infinite, since the weights 'bias' hold NaN or infinity"):
         evaluate(model, TEXT)

@@ -55,3 +55,9 @@ def test_words_are_counted_as_bleu_counts_them():
     assert evaluate_translations(["a b c"], [["a b c"]]).is_too_short_for_bleu
     assert not evaluate_translations(["yes, no."], [["yes, no."]]).is_too_short_for_bleu
     assert evaluate_translations(["yes, no."], [["yes, no."]]).metrics[0].score == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_that_leaves_nothing_is_refused(limit):
+    with pytest.raises(InputError, match=f"limit={limit} leaves nothing to score: use at least 1"):
+        evaluate_translations(["a"], [["a"]], limit=limit)

@@ -32,6 +32,16 @@ class Memory:
         return sum(self.__dict__.values())
 
 
+def parameter_copies(train: TrainConfig) -> int:
+    """How often training holds every parameter in float32: weights, gradients, optimizer state and EMA. That much
+    memory is needed at any batch size."""
+    return 2 + _moments(train) + bool(train.ema)
+
+
+def _moments(train: TrainConfig) -> int:
+    return MOMENTS.get(train.optimizer, MOST_MOMENTS) if train.optimizer != "sgd" else int(bool(train.momentum))
+
+
 def training_memory(
     model: StackConfig,
     n_params: int,
@@ -46,7 +56,6 @@ def training_memory(
     `bytes_per_element` each: 2 in bfloat16."""
     c = model.resolved()
     param_bytes = n_params * 4 / (ranks if train.parallel == "fsdp" else 1)
-    moments = MOMENTS.get(train.optimizer, MOST_MOMENTS) if train.optimizer != "sgd" else int(bool(train.momentum))
     n_tokens = batch_size * seq_len
     n_layers = c.n_layers
     if isinstance(c, TransformerConfig):
@@ -64,7 +73,7 @@ def training_memory(
     return Memory(
         weights=param_bytes + (n_params * bytes_per_element if bytes_per_element < 4 else 0),
         gradients=param_bytes,
-        optimizer_state=moments * param_bytes,
+        optimizer_state=_moments(train) * param_bytes,
         ema=param_bytes if train.ema else 0,
         activations=n_tokens * (saved_bytes + (8 + bytes_per_element) * c.d_model),
         logits=min(n_tokens * c.vocab_size, CHUNK_LOGITS) * bytes_per_element + c.vocab_size * c.d_model * 4,

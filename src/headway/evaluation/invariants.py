@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
+from headway.evaluation.validation import NonFiniteLossError
 from headway.generation.generate import encode_prompts
 from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.generation.translate import translate
@@ -86,7 +87,13 @@ def _source_inputs(model: Model, source: Sequence[int] | None, n_rows: int = 1) 
 
 
 def _log_probs(logits: Tensor) -> Tensor:
-    return logits.double().log_softmax(dim=-1)
+    log_probs = logits.double().log_softmax(dim=-1)
+    if log_probs.isnan().any():
+        raise NonFiniteLossError(
+            "the model's probabilities are not numbers, so there is nothing to compare: its weights hold NaN or "
+            "infinity, or its activations overflow; load another checkpoint"
+        )
+    return log_probs
 
 
 def _max_difference(a: Tensor, b: Tensor) -> float:

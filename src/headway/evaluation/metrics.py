@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.errors import InputError, install_command
+from headway.errors import InputError, count, install_command
 
 SACREBLEU_NAMES = ("BLEU", "chrF2")
 
@@ -78,8 +78,10 @@ class GenerationMetric:
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
         value = float(self.function(hypotheses, references))
-        if math.isnan(value):
-            raise InputError(f"the metric {self.name!r} of {len(hypotheses)} texts is not a number")
+        if not math.isfinite(value):
+            raise InputError(
+                f"the metric {self.name!r} of {count(len(hypotheses), 'text')} is {value}: it must return a number"
+            )
         return value
 
 

@@ -22,8 +22,17 @@ from torch import Tensor
 from headway.data.datasets.causal import consecutive_windows
 from headway.data.loader import IGNORE_INDEX, CausalBatch
 from headway.display import BytesDisplay
-from headway.errors import ConfigError, DataError, InputError
-from headway.evaluation.validation import LossFn, LossOutput, Ranks, SingleProcess, exp_or_inf, sum_losses
+from headway.errors import ConfigError, DataError, InputError, count
+from headway.evaluation.validation import (
+    LossFn,
+    LossOutput,
+    Ranks,
+    SingleProcess,
+    check_infinite_loss,
+    exp_or_inf,
+    mean_loss,
+    sum_losses,
+)
 from headway.models import GPT, NGram
 from headway.models.adapter import language_model
 from headway.models.base import AnyLanguageModel, LanguageModel, eval_mode, tokenizer_of
@@ -98,9 +107,15 @@ class ValidationText:
 
     def score(self, loss_fn: LossFn, ranks: Ranks = SingleProcess()) -> LMScore:  # noqa: B008 (frozen)
         nats, n_tokens, _ = sum_losses(loss_fn, self.batches(), ranks)
+        mean_loss(
+            nats,
+            n_tokens,
+            no_targets=f"nothing to predict in a text of {count(self.n_bytes, 'byte')} and "
+            f"{count(len(self.stream), 'token')}: a token is predicted from those before it; give a longer text",
+        )
         nats, n_tokens = nats + self.first_token_nats, n_tokens + bool(self.first_token_nats)
         return LMScore(
-            nats_per_token=nats / max(n_tokens, 1),
+            nats_per_token=nats / n_tokens,
             bits_per_byte=(nats / math.log(2) + 8 * self.lost_bytes) / self.n_bytes,
             n_tokens=n_tokens,
             n_bytes=self.n_bytes,
@@ -154,7 +169,9 @@ def evaluate(
                 display.add(text.n_bytes * batch.n_targets // len(text.stream))
             return loss
 
-        return text.score(score_batch)
+        score = text.score(score_batch)
+    check_infinite_loss(score.nats_per_token, model)
+    return score
 
 
 def _check_not_a_path(documents: object) -> None:

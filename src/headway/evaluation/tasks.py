@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.data.loader import BatchLoader
-from headway.errors import DataError
 from headway.evaluation.metrics import METRICS
-from headway.evaluation.validation import LossFn, Ranks, SingleProcess, exp_or_inf, sum_losses
+from headway.evaluation.validation import LossFn, Ranks, SingleProcess, exp_or_inf, mean_loss, sum_losses
 
 SCORE_NAMES = ("loss", "nats_per_target", "n_targets", "perplexity", "accuracy", "selection_loss", "exact")
 LOG_NAMES = {"exact_match": "exact"}  # in log.jsonl, where it differs from the name of the metric
@@ -76,6 +75,9 @@ class ValidationExamples:
 
     def score(self, loss_fn: LossFn, ranks: Ranks = SingleProcess()) -> TaskScore:  # noqa: B008 (frozen)
         nats, n_targets, n_correct = sum_losses(loss_fn, self.loader.epoch(), ranks)
-        if not n_targets:
-            raise DataError("the validation set has no targets to predict: hold out more data")
-        return TaskScore(nats / n_targets, n_targets, None if n_correct is None else n_correct / n_targets)
+        mean = mean_loss(
+            nats,
+            n_targets,
+            no_targets="the data to score has no targets, so nothing is predicted: give more, or hold out more",
+        )
+        return TaskScore(mean, n_targets, None if n_correct is None else n_correct / n_targets)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from headway.errors import InputError
 from headway.evaluation import metrics
 from headway.evaluation.metrics import Metric, PairedBootstrapResult, check_lines
 from headway.generation.noisy_channel import NoisyChannelReranker
@@ -77,6 +78,7 @@ def evaluate_translations(
     reference of each sentence.
     """
     check_lines(hypotheses, references)
+    _check_limit(limit)
     if against is not None:
         check_lines(against, references)
     texts, answers = list(hypotheses[:limit]), [list(reference[:limit]) for reference in references]
@@ -119,6 +121,7 @@ def evaluate_translator(
     `on_progress` is called with the number of sources translated so far.
     """
     check_lines(sources, references)
+    _check_limit(limit)
     if against is not None and not isinstance(against, Model):
         check_lines(against, references)
     sources = sources[:limit]
@@ -136,6 +139,11 @@ def evaluate_translator(
         metrics_by_name=metrics_by_name,
     )
     return replace(score, seconds=seconds)
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise InputError(f"limit={limit} leaves nothing to score: use at least 1, or None for all")
 
 
 def _translate(

@@ -2,6 +2,9 @@
 
 A validation set sums a loss function over its batches. Each rank scores its own rows, and the sums are reduced over
 ranks. Every result has a `selection_loss`, where smaller is better: training selects checkpoints by it.
+
+A number that means nothing is an error: a mean over no targets, or a loss that is not a number. A loss may be infinite,
+since a model may give a token the probability 0, as an n-gram without smoothing does.
 """
 
 import math
@@ -10,14 +13,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.data.loader import Batch
+from headway.errors import DataError, HeadwayError
 
 LossOutput = tuple[Tensor, Tensor | None]  # summed loss in nats, and the number of correct predictions where known
 LossFn = Callable[[Any], LossOutput]  # batch → its loss
 
 ACCUMULATED_BATCHES = 64  # batches between two transfers of their sums to the host, each of which synchronises
+
+
+ROUNDING_NATS = 1e-5  # per target: how far below 0 rounding may take the loss of a certain prediction
+
+
+class NonFiniteLossError(HeadwayError):
+    """The loss is no number, so the model's weights or logits hold NaN or infinity."""
 
 
 class Ranks(Protocol):
@@ -106,6 +117,31 @@ def sum_losses(loss_fn: LossFn, batches: Iterable[Any], ranks: Ranks) -> tuple[f
     return total_nats, n_targets, int(total_correct) if n_ranks_with_correct else None
 
 
+def mean_loss(nats: float, n_targets: int, *, no_targets: str) -> float:
+    """Nats per target. `no_targets` is the error if there are none."""
+    if not n_targets:
+        raise DataError(no_targets)
+    mean = nats / n_targets
+    if not mean >= -ROUNDING_NATS:  # also if it is NaN
+        raise NonFiniteLossError(
+            f"the loss is {mean:.4g} nats per target, which no probabilities give: the weights hold NaN or infinity, "
+            f"or the activations overflow; load another checkpoint, or train again with a smaller train.lr"
+        )
+    return max(mean, 0.0)
+
+
+def check_infinite_loss(loss: float, model: Any) -> None:
+    """Refuse an infinite loss if it comes from weights that are not finite, not from a probability of 0."""
+    if not math.isinf(loss) or not isinstance(model, nn.Module):
+        return
+    name = next((name for name, parameter in model.named_parameters() if not parameter.isfinite().all()), None)
+    if name is not None:
+        raise NonFiniteLossError(
+            f"the loss is infinite, since the weights {name!r} hold NaN or infinity: load another checkpoint, or train "
+            f"again with a smaller train.lr"
+        )
+
+
 def _sum(numbers: Iterator[Tensor | None]) -> float:
     tensors = [number for number in numbers if number is not None]
     return float(torch.stack(tensors).sum()) if tensors else 0.0
@@ -113,4 +149,7 @@ def _sum(numbers: Iterator[Tensor | None]) -> float:
 
 def exp_or_inf(nats: float) -> float:
     """e^nats, or infinity where it would overflow."""
-    return math.exp(nats) if nats < 700 else math.inf
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf

@@ -129,10 +129,10 @@ def _flops_per_token(model: Model, seq_len: int) -> float:
 
 def _tokens_per_target(task: Task, batch: StepBatch, dist: DistContext) -> float:
     """An encoder computes all tokens of a batch, but has targets at some only: masked ones, or one per text."""
-    if task.objective in ("causal", "pairs"):
+    if task.objective in ("causal", "pairs") or not batch.n_targets:
         return 1.0
     n_tokens = sum(getattr(micro_batch, "ids").numel() for micro_batch in batch.micro_batches)  # noqa: B009 (encoders)
-    return dist.size * n_tokens / max(batch.n_targets, 1)
+    return dist.size * n_tokens / batch.n_targets
 
 
 def _check_memory(

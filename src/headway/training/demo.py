@@ -4,8 +4,9 @@ result = run_demo(seconds=20)
 print(result.sample_before, result.sample_after)
 """
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,12 @@ class DemoResult:
     seconds: float
     n_params: int
     sample_before: str
-    sample_after: str
     untrained_bits_per_byte: float  # of the GPT before training, on the validation split
-    trigram_bits_per_byte: float  # of a trigram fitted to the same tokens
-    gpt_bits_per_byte: float
-    interrupted: bool
+    # What follows is measured at the end, and missing from an interrupted demo.
+    sample_after: str = ""
+    trigram_bits_per_byte: float = math.nan  # of a trigram fitted to the same tokens
+    gpt_bits_per_byte: float = math.nan
+    interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "run": str(self.run)}
@@ -87,20 +89,25 @@ def run_demo(
         )
         model = result.model
         assert isinstance(model, GPT)
+        demo = DemoResult(
+            run=result.path,
+            steps=result.steps,
+            seconds=result.seconds,
+            n_params=model.n_params,
+            sample_before=samples[0],
+            untrained_bits_per_byte=bits_per_byte[0],
+            interrupted=result.interrupted,
+        )
+        if result.interrupted:
+            return demo
         sample_and_score(model)
     trigram = _fit_trigram(model.tokenizer, read_split(recipe.data, "train"))
     trigram_score = evaluate(trigram, validation_texts, context=model.config.context, quiet=True)
-    return DemoResult(
-        run=result.path,
-        steps=result.steps,
-        seconds=result.seconds,
-        n_params=model.n_params,
-        sample_before=samples[0],
+    return replace(
+        demo,
         sample_after=samples[1],
-        untrained_bits_per_byte=bits_per_byte[0],
         trigram_bits_per_byte=trigram_score.bits_per_byte,
         gpt_bits_per_byte=bits_per_byte[1],
-        interrupted=result.interrupted,
     )
 
 

@@ -18,7 +18,7 @@ from headway.config import Recipe, as_recipe
 from headway.data.loader import prefetch
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
-from headway.errors import ConfigError, HeadwayError, with_article
+from headway.errors import ConfigError, DataError, HeadwayError, count, with_article
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.training.distributed import DistContext
 from headway.training.failures import DivergenceError
@@ -30,6 +30,7 @@ from headway.training.threads import cpu_threads
 from headway.training.train_step import TrainStep, iter_step_batches
 
 MIN_STEPS = 10
+MAX_STEPS = 100_000  # each is kept for the plot
 SMOOTHING = 0.9  # decay of the exponential moving average of the loss, which spans about 10 steps
 DIVERGENCE_FACTOR = 4.0  # the sweep ends when the smoothed loss exceeds the best one by this factor
 
@@ -63,6 +64,8 @@ def find_lr(
         raise ConfigError(f"low={low}, high={high}: the sweep goes from a positive low up to a larger high")
     if steps < MIN_STEPS:
         raise ConfigError(f"steps={steps} are too few for a sweep: use at least {MIN_STEPS}")
+    if steps > MAX_STEPS:
+        raise ConfigError(f"steps={steps} are too many for a sweep: use at most {MAX_STEPS:,}")
     recipe = as_recipe(recipe)
     device, config = parse_device(recipe.train.device), recipe.train
     task = make_task(recipe, on_message=on_message, on_prepare=on_prepare)
@@ -83,19 +86,26 @@ def find_lr(
         for i, batch in zip(range(steps), batches, strict=False):
             lr = low * (high / low) ** (i / (steps - 1))
             optimizer.set_lr(lr)
+            if not batch.n_targets:  # of padding or special tokens only: it has no loss
+                continue
             try:
-                loss = float(train_step(batch, 1 / max(batch.n_targets, 1))[0]) / max(batch.n_targets, 1)
+                loss = float(train_step(batch, 1 / batch.n_targets)[0]) / batch.n_targets
             except DivergenceError:
                 diverged_at = lr
                 break
             average = SMOOTHING * average + (1 - SMOOTHING) * loss
-            trial = LRTrial(lr, loss, average / (1 - SMOOTHING ** (i + 1)))  # bias-corrected
+            trial = LRTrial(lr, loss, average / (1 - SMOOTHING ** (len(trials) + 1)))  # bias-corrected
             if not math.isfinite(loss) or trial.smooth > DIVERGENCE_FACTOR * best:
                 diverged_at = lr
                 break
             best = min(best, trial.smooth)
             trials.append(trial)
             on_step(i + 1, trial)
+    if diverged_at is None and len(trials) < MIN_STEPS:
+        raise DataError(
+            f"only {count(len(trials), 'step')} of {steps} had targets to predict, and {MIN_STEPS} are needed: give "
+            f"more data, or longer sequences (train.seq_len)"
+        )
     return LRSweep(trials, suggest_lr(trials), diverged_at)
 
 

@@ -24,7 +24,7 @@ class Progress:
     steps: int  # steps in total
     fraction: float  # of the run, 0 to 1: by steps or, with a time limit, by the clock
     seconds: float
-    loss: float  # nats per target, smoothed
+    loss: float  # nats per target, smoothed; NaN before the first step that has targets
     lr: float
     grad_norm: float
     tokens_per_second: float
@@ -82,13 +82,10 @@ class ProgressMeter:
         """Leave the time since the last step, spent on evaluation or on saving, out of the throughput."""
         self.throughput = ThroughputMeter(progress.n_tokens)
 
-    def update(self, progress: TrainerProgress, *, loss: float, lr: float, grad_norm: float) -> Progress:
-        self.n_losses += 1
-        # A loss that falls steeply at the start is averaged over fewer steps.
-        decay = min(LOSS_SMOOTHING, self.n_losses / (self.n_losses + SMOOTHING_START))
-        is_first = math.isnan(self.smoothed_loss)
-        self.first_loss, self.last_loss = (loss if is_first else self.first_loss), loss
-        self.smoothed_loss = loss if is_first else decay * self.smoothed_loss + (1 - decay) * loss
+    def update(self, progress: TrainerProgress, *, loss: float | None, lr: float, grad_norm: float) -> Progress:
+        """The progress after a step; its loss is None if it had no targets and was skipped."""
+        if loss is not None:
+            self._add_loss(loss)
         tokens_per_second = self.tokens_per_target * self.throughput.mark(progress.n_tokens)
         fraction = min(progress_fraction(progress, self.config), 1.0)
         fraction_done = fraction - self.start_fraction
@@ -109,3 +106,11 @@ class ProgressMeter:
             memory=peak_memory(self.device),
             seconds_left=elapsed * (1 - fraction) / fraction_done if fraction_done > 0 else math.inf,
         )
+
+    def _add_loss(self, loss: float) -> None:
+        self.n_losses += 1
+        # A loss that falls steeply at the start is averaged over fewer steps.
+        decay = min(LOSS_SMOOTHING, self.n_losses / (self.n_losses + SMOOTHING_START))
+        is_first = math.isnan(self.smoothed_loss)
+        self.first_loss, self.last_loss = (loss if is_first else self.first_loss), loss
+        self.smoothed_loss = loss if is_first else decay * self.smoothed_loss + (1 - decay) * loss

@@ -72,12 +72,21 @@ def record_dataset(
             return Seq2SeqDataset(records, tokenizer, context=context, dropout=bpe_dropout), None
         case "classify":
             texts = ClassificationDataset(records, tokenizer, context, labels)
-            return texts, texts.labels
+            return texts, _checked_labels(texts.labels)
         case "tag":
             words = TaggingDataset(records, tokenizer, context, labels)
-            return words, words.tags
+            return words, _checked_labels(words.tags)
         case _:
             return SpanDataset(records, tokenizer, context), None
+
+
+def _checked_labels(labels: list[str]) -> list[str]:
+    if len(labels) == 1:
+        raise DataError(
+            f"{labels[0]!r} is the only label, so every prediction is right and the loss is 0: give examples of two "
+            f"labels or more"
+        )
+    return labels
 
 
 def record_validation_set(

@@ -18,7 +18,7 @@ from headway.data.splits import load_documents, read_split
 from headway.errors import DataError, InputError
 from headway.evaluation.perplexity import evaluate
 from headway.evaluation.tasks import ValidationExamples
-from headway.evaluation.validation import EvalResult, ValidationSet
+from headway.evaluation.validation import EvalResult, ValidationSet, check_infinite_loss
 from headway.models import Model
 from headway.models.base import tokenizer_of
 from headway.tokenizers import Tokenizer
@@ -87,7 +87,9 @@ def evaluate_documents(
 def _score(model: Model, objective: str, validation: ValidationSet) -> EvalResult:
     loss_module = LossModule(model, objective).eval()
     with torch.no_grad():
-        return validation.score(lambda batch: loss_module(batch.to(model.device)))
+        score = validation.score(lambda batch: loss_module(batch.to(model.device)))
+    check_infinite_loss(score.selection_loss, model)
+    return score
 
 
 def _require_tokenizer(model: Model) -> Tokenizer:

@@ -2,10 +2,10 @@
 
 import time
 
-import psutil
 import torch
 
 from headway.costs import peak_flops
+from headway.memory import available_bytes
 from headway.nn.kernels.cpu_linear import training_linear_fn
 
 WINDOW_STEPS = 50  # throughput is averaged over this many steps
@@ -77,4 +77,4 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
-    return psutil.virtual_memory().available
+    return available_bytes()

@@ -1,8 +1,6 @@
 """Properties of trainable models: gradients reach every parameter, and a saved model loads unchanged."""
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +10,7 @@ from headway.evaluation.contract.probe import NotApplicable, Probe, Violation
 from headway.models import load
 from headway.models.base import Model
 from headway.models.serialization import is_registered
+from headway.temporary_files import TemporaryFolder
 
 MAX_SAVED_PARAMS = 100_000_000  # a larger model is not written to disk
 
@@ -58,8 +57,8 @@ def check_save(p: Probe) -> None:
     if p.model.n_params > MAX_SAVED_PARAMS:
         raise NotApplicable(f"it has more than {MAX_SAVED_PARAMS:,} parameters; compare model.save and headway.load")
     expected = p.forward(p.ids)
-    with tempfile.TemporaryDirectory() as folder:
-        path = p.model.save(Path(folder) / "model")
+    with TemporaryFolder() as folder:
+        path = p.model.save(folder / "model")
         loaded = load(path, device=p.model.device)
         output = replace(p, model=loaded).forward(p.ids)
     p.compare(
