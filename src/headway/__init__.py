@@ -51,8 +51,10 @@ if TYPE_CHECKING:
     from headway import entry_points as entry_points
     from headway import errors as errors
     from headway import evaluation as evaluation
+    from headway import file_reading as file_reading
     from headway import files as files
     from headway import generation as generation
+    from headway import memory as memory
     from headway import models as models
     from headway import nn as nn
     from headway import plugins as plugins

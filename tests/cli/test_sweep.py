@@ -55,7 +55,7 @@ def test_misuse_is_explained(swept, monkeypatch, capsys):
         ("sweep demo --grid train.lr=1,2 --jobs 0", "0 is not at least 1"),
         ("sweep demo --range train.lr=1e-4..1e-2", "say how many points to draw with --random N"),
         ("sweep runs/rates", "runs/rates is a sweep, not a recipe; to continue it, add --resume"),
-        ("sweep runs/rates --resume --grid train.lr=1,2", "runs/rates is a sweep and has its own settings"),
+        ("sweep runs/rates --resume --grid train.lr=1,2", "does not apply to runs/rates, a sweep"),
         ("runs nothing", "nothing is not a folder"),
         ("show curves runs/rates -x minutes", "minutes"),
     ]:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -49,6 +50,30 @@ def test_resume_continues_a_run_with_more_steps(capsys, tmp_path):
     assert code == 0
     assert f"to train longer: headway train {tmp_path}/run --resume --set train.lr=0.5 --set train.steps=10" in err
     assert "; train.lr=0.5 was not used; to train longer" in err
+
+
+def test_force_resumes_with_another_evaluation_or_without_checkpoints(capsys, tmp_path):
+    command = f"train {tmp_path}/run --resume --set train.steps=5"
+    assert run(f"train demo --out {tmp_path}/run --set data.path=my.txt {TINY}", capsys)[0] == 0
+    code, _, err = run(f"{command} --set eval.context=4", capsys)
+    assert code == 2
+    assert "eval.context=4 changed since" in err
+    code, _, err = run(f"{command} --set eval.context=4 --force", capsys)
+    assert code == 0
+    assert "evaluation  changed (eval.context=4): the best score starts anew" in err
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    code, _, err = run(command, capsys)
+    assert code == 1
+    assert f"or start over: headway train {tmp_path}/run --resume --force" in err
+    code, _, err = run(f"{command} --force", capsys)
+    assert code == 0
+    assert "start over" in err
+    code, _, err = run(f"train {tmp_path}/run --resume --set train.steps=2", capsys)
+    assert code == 2
+    assert "train.steps=2 is below the 5 steps" in err
+    code, _, err = run(f"train demo --force --out {tmp_path}/new", capsys)
+    assert code == 2
+    assert "it is for --resume" in err
 
 
 @pytest.mark.parametrize(

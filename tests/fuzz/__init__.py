@@ -17,9 +17,10 @@ AREAS = {  # name → where its class is
     "scores": "tests.fuzz.scores:Scores",
     "commands": "tests.fuzz.commands:Commands",
     "processes": "tests.fuzz.commands:Processes",
-    "signals": "tests.fuzz.signals:Signals",
+    "runs": "tests.fuzz.runs:Runs",
     "kills": "tests.fuzz.kills:Kills",
     "loads": "tests.fuzz.loads:Loads",
     "disk_full": "tests.fuzz.disk_full:DiskFull",
     "writers": "tests.fuzz.writers:Writers",
+    "signals": "tests.fuzz.signals:Signals",
 }

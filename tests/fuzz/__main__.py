@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.fuzz import AREAS
@@ -42,7 +41,11 @@ def main() -> int:
     seconds = time.monotonic() - start
     print_table(reports, seconds)
     if options.json:
-        document = {"seed": options.seed, "seconds": seconds, "areas": [asdict(report) for report in reports.values()]}
+        document = {
+            "seed": options.seed,
+            "seconds": seconds,
+            "areas": [report.to_dict() for report in reports.values()],
+        }
         options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 1 if any(report.findings for report in reports.values()) else 0
 

@@ -47,7 +47,7 @@ def _limit_files(max_bytes: int | None) -> None:
 
 
 class DiskFull(Area):
-    name, full_count, ci_count = "disk_full", 150, 2
+    name, full_count, ci_count = "disk_full", 80, 1
     max_seconds = 60.0
 
     def prepare(self) -> None:

@@ -17,8 +17,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -115,6 +116,11 @@ class AreaReport:
         if result.finding:
             self.findings.append(result)
 
+    def to_dict(self) -> dict[str, Any]:
+        findings = [asdict(result) for result in self.findings]
+        totals = {"cases": self.n_cases, "slowest_seconds": self.slowest, "peak_bytes": self.peak_bytes}
+        return {"name": self.name, **totals, "outcomes": dict(self.outcomes), "findings": findings}
+
     def merge(self, report: "AreaReport") -> None:
         self.outcomes += report.outcomes
         self.slowest = max(self.slowest, report.slowest)
@@ -181,7 +187,7 @@ def _watch_worker(
     return max(current, cases.start) + (current < cases.stop)
 
 
-def _messages(read_end: int) -> Iterator[dict | None]:  # type: ignore[type-arg]
+def _messages(read_end: int) -> Iterator[dict[str, Any] | None]:
     """The messages of a worker until it ends; None at least every POLL_SECONDS."""
     os.set_blocking(read_end, False)
     pending = b""

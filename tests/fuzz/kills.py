@@ -11,7 +11,7 @@ from tests.fuzz.harness import Area
 class Kills(Area):
     """A run is killed one to three times, at a moment of the clock or just before a change on disk, then resumed."""
 
-    name, full_count, ci_count = "kills", 200, 2
+    name, full_count, ci_count = "kills", 220, 1
     max_seconds = 120.0
 
     def prepare(self) -> None:

@@ -30,7 +30,7 @@ def save_model(fill: float, path: Path) -> None:
 
 
 class Writers(Area):
-    name, full_count, ci_count = "writers", 150, 2
+    name, full_count, ci_count = "writers", 80, 2
     max_seconds = 60.0
 
     def prepare(self) -> None:

@@ -75,3 +75,11 @@ def test_rotary_positions_go_past_the_context_on_request():
 def test_a_huge_request_does_not_allocate_a_huge_cache():
     tokens = headway.generate(char_gpt(positions="rotary"), "the", max_new_tokens=10**12, seed=0)
     assert next(tokens).row == 0
+
+
+def test_a_prompt_of_many_contexts_is_refused_before_it_is_processed():
+    """Positions that are formulas have no limit, but attention over a million tokens would take hours."""
+    model = char_gpt(positions="rotary")
+    assert resolve_max_new_tokens(model, 64 * 64, 3) == 3
+    with pytest.raises(InputError, match="a prompt of 1,000,000 tokens is more than 64 times the context of 64"):
+        headway.generate(model, "a" * 1_000_000, max_new_tokens=3)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from headway.cli.completion import complete_setting
+from headway.cli.option_use import LeavesOnly, OnlyOn, check_options_for
 from headway.cli.options import Json, check_minimum, check_picture, command, print_json, with_option_groups
 
 if TYPE_CHECKING:
     from headway.comparison import Comparison
 
+MAX_COUNT = 10**15 + 1  # of parameters or tokens: beyond every machine, and still exact as a float
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
@@ -45,12 +47,18 @@ class ScoringFlags:
     section: ClassVar = "Scoring"
 
     long_data: Annotated[
-        str | None, typer.Option(help="Pairs: also score longer sentences, such as dates+24, by length.")
+        str | None,
+        typer.Option(help="Pairs: also score longer sentences, such as dates+24, by length."),
+        OnlyOn(data="pairs"),
     ] = None
-    limit: Annotated[int, typer.Option(help="Pairs: the number of held-out sources to translate.")] = 1000
-    num_beams: Annotated[int, typer.Option(help="Pairs: beams of the search; 1 is greedy.")] = 1
+    limit: Annotated[
+        int, typer.Option(help="Pairs: the number of held-out sources to translate."), OnlyOn(data="pairs")
+    ] = 1000
+    num_beams: Annotated[int, typer.Option(help="Pairs: beams of the search; 1 is greedy."), OnlyOn(data="pairs")] = 1
     prompt: Annotated[
-        str | None, typer.Option(help="Text: the prompt of the samples. Default: the first held-out words.")
+        str | None,
+        typer.Option(help="Text: the prompt of the samples. Default: the first held-out words."),
+        OnlyOn(data="text"),
     ] = None
 
     @property
@@ -70,7 +78,7 @@ def compare(
     ] = None,
     *,
     data: Annotated[str, typer.Option(help="Text or pairs: a built-in corpus, a file, a folder, …")] = "pydocs",
-    budget: BudgetFlags,
+    budget: Annotated[BudgetFlags, OnlyOn(models="to train")],
     context: Annotated[
         int | None, typer.Option(help="Context of all models, in tokens. Default: 128 for text, 512 for pairs.")
     ] = None,
@@ -94,7 +102,9 @@ def compare(
     plot: Annotated[
         Path | None, typer.Option(help="Plot file, .png, .svg or .pdf. Default: compare.png in the folder.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the available models and exit.")] = False,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List the available models and exit."), LeavesOnly("--json")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Compare several models on the same data at the same budget.
@@ -119,6 +129,7 @@ def compare(
     check_minimum("--context", context)
     check_picture(plot, "--plot")
     options = {**budget.options, **scoring.options, "context": context, "settings": settings or []}
+    _check_options(models or [], data, settings or [])
     out_dir = out or _default_out_dir(resume)
 
     import headway
@@ -142,6 +153,17 @@ def compare(
         )
         raise typer.Exit(130)
     _report(comparison, out_dir, plot, json)
+
+
+def _check_options(models: list[str], data: str, settings: list[str]) -> None:
+    """Refuse options that are for another kind of data, and a budget where no model is trained."""
+    from headway.comparison.budget import data_kind, shared_recipe
+    from headway.comparison.selection import Overrides, is_run
+
+    kind = data_kind(shared_recipe(data, Overrides.parse(settings).shared).data)
+    check_options_for(f"{data}, which holds {kind}", data=kind)
+    if models and all(map(is_run, models)):
+        check_options_for("runs, which are scored as they are", models="trained")
 
 
 def _default_out_dir(resume: bool) -> Path:
@@ -212,7 +234,7 @@ def _parse_count(text: str | None, flag: str) -> int | None:
         return None
     number = r"\d{1,3}(?:[,_]\d{3})+|\d*\.?\d+(?:e\d+)?|\d+\.?"
     match = re.fullmatch(rf"({number})\s*([kmgb]?)", text.strip().lower())
-    count = round(float(re.sub("[,_]", "", match[1])) * SUFFIXES[match[2]]) if match else 0
-    if count < 1:
-        raise typer.BadParameter(f"{text} is not a number above 0, such as 300k or 2M", param_hint=flag)
-    return count
+    count = float(re.sub("[,_]", "", match[1])) * SUFFIXES[match[2]] if match else 0.0
+    if not 1 <= round(min(count, MAX_COUNT)) < MAX_COUNT:
+        raise typer.BadParameter(f"{text:.40} is not a number from 1 to 10^15, such as 300k or 2M", param_hint=flag)
+    return round(count)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.completion import complete_run
-from headway.cli.options import Dtype, Json, check_output_file, print_json
+from headway.cli.option_use import OnlyOn, check_options_for
+from headway.cli.options import Dtype, Json, check_new_file, print_json
 
 if TYPE_CHECKING:
     from headway.models import Model
@@ -26,7 +27,8 @@ def convert(
         ),
     ],
     out: Annotated[Path, typer.Argument(help="The new model directory; for n-grams also FILE.arpa or FILE.counts.")],
-    dtype: Dtype = "auto",
+    dtype: Annotated[Dtype, OnlyOn(model="directory")] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is a model or a file of n-grams.")] = False,
     json: Json = False,
 ) -> None:
     """Convert a model to a directory that transformers opens, or n-grams to and from files.
@@ -39,6 +41,7 @@ def convert(
       headway convert runs/demo my-model
       headway convert runs/words words.arpa
       headway convert words.arpa my-ngrams
+      headway convert runs/words words.arpa --force
     """
     import headway
 
@@ -47,11 +50,45 @@ def convert(
         raise typer.BadParameter(
             f"{out} is neither a folder nor a file that ends in {', '.join(NGRAM_EXTENSIONS)}", param_hint="OUT"
         )
-    loaded = _read_ngrams(model) or headway.load(model, dtype=dtype)
+    if is_ngram_file:
+        check_new_file(out, "OUT", overwrite=force, ways_out="add --force")
+    else:
+        _check_new_directory(out, force)
+    ngrams = _read_ngrams(model)
+    if ngrams is not None:
+        check_options_for(f"{model}, a file of n-grams", model="file")
+    loaded = headway.load(model, dtype=dtype) if ngrams is None else ngrams
     if is_ngram_file:
         _write_ngrams(loaded, model, out, json)
     else:
-        _write_directory(loaded, model, out, json)
+        _write_directory(loaded, model, out, json, overwrite=force)
+
+
+def _check_new_directory(folder: Path, force: bool) -> None:
+    """Refuse a folder that exists, unless it is a model that is meant to be replaced or it is empty."""
+    from headway.errors import CheckpointError
+
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not _is_model_directory(folder):
+        raise CheckpointError(f"{folder} exists and is not a model directory, so nothing may replace it: name another")
+    if not force:
+        raise CheckpointError(f"{folder} already exists: name another folder, or add --force to replace this model")
+
+
+def _is_model_directory(folder: Path) -> bool:
+    """Whether a folder holds a model and nothing that a model would not have, such as other folders."""
+    from headway.errors import HeadwayError
+    from headway.file_reading import read_json
+    from headway.models.serialization import SHARDS
+
+    if any(entry.is_dir() and entry.name != SHARDS for entry in folder.iterdir()):
+        return False
+    try:
+        config = read_json(folder / "config.json")
+    except (HeadwayError, OSError):
+        return False
+    return isinstance(config, dict) and "model_type" in config
 
 
 def _read_ngrams(name: str) -> "Model | None":
@@ -64,10 +101,10 @@ def _read_ngrams(name: str) -> "Model | None":
     return read_arpa(name) if name.lower().endswith(ARPA_EXTENSIONS) else read_counts(name)
 
 
-def _write_directory(model: "Model", name: str, out: Path, json: bool) -> None:
+def _write_directory(model: "Model", name: str, out: Path, json: bool, *, overwrite: bool) -> None:
     from headway.file_reading import read_json
 
-    model.save(out)
+    model.save(out, overwrite=overwrite)
     model_type = read_json(out / "config.json")["model_type"]
     if json:
         print_json({"model": name, "out": str(out), "model_type": model_type, "n_params": model.n_params})
@@ -87,7 +124,6 @@ def _write_ngrams(model: "Model", name: str, out: Path, json: bool) -> None:
         raise typer.BadParameter(
             f"{name} is {described(model)}, and {out.name} is a file of n-grams: name a folder", param_hint="OUT"
         )
-    check_output_file(out, "OUT")
     renamed = (write_arpa if out.name.lower().endswith(ARPA_EXTENSIONS) else write_counts)(model, out)
     for word, new_name in renamed.items():
         print_status(f"note: the word {word} is written as {new_name}, because {word} is special in this format")

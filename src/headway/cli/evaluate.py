@@ -2,7 +2,6 @@
 
 import json as json_lines
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 
 from headway.cli.completion import complete_run
+from headway.cli.option_use import LeavesOnly, OnlyOn, check_options_for
 from headway.cli.options import (
     BatchSize,
     Json,
@@ -48,7 +48,11 @@ class TranslationFlags:
         list[Path] | None,
         typer.Option("-r", "--references", help="A file of references, line by line; repeatable."),
     ] = None
-    hypotheses: Annotated[Path | None, typer.Option(help="Score this file instead of a model's translations.")] = None
+    hypotheses: Annotated[
+        Path | None,
+        typer.Option(help="Score this file instead of a model's translations."),
+        LeavesOnly("--references", "--against", "--sentences", "--limit", "--lowercase", "--json"),
+    ] = None
     against: Annotated[
         str | None,
         typer.Option(help="Compare with a second model, run or file, by paired bootstrap."),
@@ -60,20 +64,6 @@ class TranslationFlags:
     length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours long texts; 0: off. Default: 1.")] = None
     limit: Annotated[int | None, typer.Option(help="Score only the first texts.")] = None
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False
-
-    @property
-    def search_flags(self) -> dict[str, Any]:
-        return {"--num-beams": self.num_beams, "--length-penalty": self.length_penalty}
-
-    @property
-    def score_flags(self) -> dict[str, Any]:
-        return {
-            "--references": self.references,
-            "--against": self.against,
-            "--sentences": self.sentences,
-            "--limit": self.limit,
-            "--lowercase": self.lowercase,
-        }
 
     def read_references(self) -> list[list[str]]:
         if not self.references:
@@ -99,15 +89,19 @@ def evaluate(
     *,
     literal_text: Annotated[str | None, typer.Option("--text", help="Score this text itself.")] = None,
     split: Annotated[
-        Literal["valid", "test"], typer.Option(help="The held-out split of the run's own data.")
+        Literal["valid", "test"],
+        typer.Option(help="The held-out split of the run's own data."),
+        OnlyOn(text="the run's own"),
     ] = "valid",
     context: Annotated[
-        int | None, typer.Option(help="Tokens per window. Default: that of the run, or the model's.")
+        int | None,
+        typer.Option(help="Tokens per window. Default: that of the run, or the model's."),
+        OnlyOn(model="language model"),
     ] = None,
-    translation: TranslationFlags,
-    reranking: RerankingFlags,
+    translation: Annotated[TranslationFlags, OnlyOn(model="translation model")],
+    reranking: Annotated[RerankingFlags, OnlyOn(model="translation model")],
     loading: LoadFlags,
-    batch_size: BatchSize = 16,
+    batch_size: Annotated[BatchSize, OnlyOn(model=("language model", "translation model"))] = 16,
     json: Json = False,
 ) -> None:
     """Score a model on held-out text.
@@ -133,16 +127,10 @@ def evaluate(
     if text is not None and literal_text is not None:
         raise typer.BadParameter("cannot be combined with TEXT: score one of the two", param_hint="--text")
     has_text = text is not None or literal_text is not None
-    if has_text and split != "valid":
-        text_argument = "TEXT" if literal_text is None else "--text"
-        raise typer.BadParameter(
-            f"{split} is a split of the run's own data: leave out --split, or leave out {text_argument}",
-            param_hint="--split",
-        )
+    if has_text:
+        check_options_for(f"{'TEXT' if literal_text is None else '--text'}, which is no split of a run", text="given")
     if translation.hypotheses is not None:
-        flags = {"--split": split == "test", "--text": literal_text, **translation.search_flags, **reranking.by_flag}
-        _refuse(flags, "a file of translations")
-        _evaluate_files(model, translation, json)
+        _evaluate_files(translation, json)
         return
     if model is None:
         raise typer.BadParameter("name a model or run, or --hypotheses FILE --references FILE", param_hint="MODEL")
@@ -150,6 +138,7 @@ def evaluate(
     from headway.config import load_recipe
     from headway.models import find_model
     from headway.models.base import Seq2SeqLM
+    from headway.training.task import resolve_objective
 
     recipe = load_recipe(Path(model)) if Run.exists(model) else None
     find_model(model)  # its error says what is wrong with the path
@@ -158,10 +147,7 @@ def evaluate(
     text_input = _read_text_input(text, literal_text)
     loaded = headway.load(model, **loading.options)
     if isinstance(loaded, Seq2SeqLM):
-        if context is not None:
-            raise typer.BadParameter(
-                "it applies to language models, and this model translates: leave it out", param_hint="--context"
-            )
+        check_options_for(f"{model}, which translates", model="translation model")
         task = _TranslationTask(model, recipe, text_input, split, translation)
         if reranking.tune == "valid" and not has_text and split == "valid":
             raise typer.BadParameter(
@@ -173,10 +159,11 @@ def evaluate(
         )
         task.evaluate(loaded, reranker, batch_size=batch_size, **loading.options, json=json)
         return
-    _refuse(
-        {**translation.score_flags, **translation.search_flags, **reranking.by_flag},
-        f"{model}, which does not translate",
-    )
+    objective = "causal" if recipe is None else resolve_objective(recipe)
+    if objective == "causal":
+        check_options_for(f"{model}, which does not translate", model="language model")
+    else:
+        check_options_for(f"{model}, whose objective is {objective}", model=objective)
     _evaluate_model(loaded, model, recipe, text_input, split, context, batch_size, json)
 
 
@@ -221,12 +208,6 @@ def _read_text_input(path: str | None, content: str | None) -> TextInput | None:
     if content is not None:
         return TextInput("--text", content)
     return None if path is None else TextInput(path)
-
-
-def _refuse(flags: Mapping[str, Any], subject: str) -> None:
-    for flag, value in flags.items():
-        if value is not None and value is not False:
-            raise typer.BadParameter(f"does not apply to {subject}: leave it out", param_hint=flag)
 
 
 # ── language models and other tasks ───────────────────────────────────────────────────────────────────────────────
@@ -308,12 +289,10 @@ def _print_lm_score(score: "LMScore", source: str, windows: str | None) -> None:
 # ── translations ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _evaluate_files(model: str | None, flags: TranslationFlags, json: bool) -> None:
+def _evaluate_files(flags: TranslationFlags, json: bool) -> None:
     """Score a file of translations."""
     from headway.evaluation.translation import evaluate_translations
 
-    if model is not None:
-        raise typer.BadParameter("cannot be combined with a model: score one of the two", param_hint="--hypotheses")
     references = flags.read_references()
     score = evaluate_translations(
         read_lines(str(flags.hypotheses)),

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.completion import complete_run
-from headway.cli.generation_options import OutputFlags, PromptFileFlags, SearchFlags, StopFlags
+from headway.cli.generation_options import (
+    ONLY_BEAMS,
+    ONLY_SAMPLING,
+    OutputFlags,
+    PromptFileFlags,
+    SearchFlags,
+    StopFlags,
+)
 from headway.cli.generation_run import Sampling, Search, write_texts
+from headway.cli.option_use import OnlyWithout
 from headway.cli.options import BatchSize, BeamFlags, LoadFlags, check_minimum, note_unknown_text, with_option_groups
 from headway.cli.prompt_files import finished_lines, read_texts
 from headway.cli.sampler_options import SamplerFlags, list_samplers, sampler_settings, with_sampler_options
@@ -27,12 +35,18 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="The text to continue; - reads stdin. Default: BOS.")] = "",
     *,
     stopping: StopFlags,
-    n: Annotated[int, typer.Option("-n", help="Texts per prompt.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="Random seed; text i, from 0, uses seed + i.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
+    n: Annotated[
+        int,
+        typer.Option("-n", help="Texts per prompt."),
+        OnlyWithout(
+            "--num-beams", "--contrastive-alpha", why="a search is deterministic: use --n-best for several texts"
+        ),
+    ] = 1,
+    seed: Annotated[int | None, typer.Option(help="Random seed; text i, from 0, uses seed + i."), ONLY_SAMPLING] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0."), ONLY_SAMPLING] = False,
     samplers: SamplerFlags = {},  # noqa: B006 (replaced by the flags)
     search: SearchFlags,
-    beams: BeamFlags,
+    beams: Annotated[BeamFlags, ONLY_BEAMS],
     files: PromptFileFlags,
     output: OutputFlags,
     loading: LoadFlags,
@@ -57,14 +71,13 @@ def generate(
         raise typer.BadParameter("name a model directory, or a run such as runs/demo", param_hint="MODEL")
     for flag, number in (("-n", n), ("--batch-size", batch_size)):
         check_minimum(flag, number)
-    files.check(prompt, output.stream)
+    files.check(prompt)
     if greedy and samplers["temperature"]:
         raise typer.BadParameter("cannot be combined with a --temperature above 0", param_hint="--greedy")
     _check_length(samplers["min_new_tokens"], stopping.max_new_tokens)
     search_options = search.options(beams)
     if search_options:
-        sampling_flags = {**stopping.__dict__, **output.__dict__, **samplers, "seed": seed, "greedy": greedy}
-        _check_search(sampling_flags, n)
+        _check_search(samplers)
     records = _read_prompts(prompt, files.source)
     texts = [record["prompt"] for record in records]
     if greedy:
@@ -98,6 +111,8 @@ def generate(
             output=output,
             batch_size=batch_size,
         )
+    if seed is not None and isinstance(generation, Sampling) and generation.is_greedy and not generation.draws:
+        print("note: --seed has no effect: at temperature 0 nothing is drawn at random", file=sys.stderr)
     if files.out is not None:
         write_texts(generation, records, settings, files.out, len(finished), json=output.json)
     else:
@@ -116,19 +131,11 @@ def _check_length(min_new_tokens: Any, max_new_tokens: int | None) -> None:
         )
 
 
-def _check_search(flags: dict[str, Any], n: int) -> None:
-    """Refuse flags that a search would ignore. Those of samplers that draw are refused by the search itself."""
-    ignored = ("temperature", "greedy", "explain", "logprobs", "stream", "stop", "include_stop", "sampler_order")
-    for name in (*ignored, "sampler_preset", "seed"):
-        value = flags[name]
-        if value is not None and value is not False and value != []:
-            raise typer.BadParameter(
-                "does not apply to a search, which draws nothing at random and ends at EOS or --stop-token-id: leave "
-                "it out",
-                param_hint=f"--{name.replace('_', '-')}",
-            )
-    if n != 1:
-        raise typer.BadParameter("a search is deterministic: use --n-best for several texts", param_hint="-n")
+def _check_search(samplers: SamplerFlags) -> None:
+    """Refuse the samplers' flags that a search would ignore. Those of samplers that draw are refused by the search."""
+    for name in ("temperature", "sampler_order", "sampler_preset"):
+        if samplers[name] is not None:
+            raise typer.BadParameter(ONLY_SAMPLING.why, param_hint=f"--{name.replace('_', '-')}")
 
 
 def _read_prompts(prompt: str, file: str | None) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,11 @@ class Sampling:
     @property
     def is_greedy(self) -> bool:
         return self.samplers["temperature"] == 0
+
+    @property
+    def draws(self) -> bool:
+        """Whether a sampler draws at random, beside the choice of the token."""
+        return self.samplers["xtc_probability"] is not None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -161,9 +166,16 @@ class Search:
             prompt_ids,
             max_new_tokens=self.stopping.max_new_tokens,
             stop_token_ids=self.stopping.stop_token_ids or [],
+            on_pipeline=self._note_once,
             **self.search_options,
             **self.settings,
         )
+
+    @cached_property
+    def _note_once(self) -> Callable[[Any], None]:
+        """Print the notes of the first pipeline: those of further batches are the same."""
+        is_first = iter([True])
+        return lambda pipe: print_notes(pipe) if next(is_first, False) else None
 
 
 def write_texts(

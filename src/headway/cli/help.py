@@ -1,8 +1,8 @@
 """How commands are declared and how their help is laid out.
 
-`CommandApp` is a Typer app whose commands share three things: help that fits 80 columns with nothing cut off, answers
-to unknown options and words (unknown_options.py, unexpected_words.py), and `--plugin`, which imports your own module
-before the command runs.
+`CommandApp` is a Typer app whose commands share four things: help that fits 80 columns with nothing cut off, answers to
+unknown options and words (unknown_options.py, unexpected_words.py), refusals of options that cannot matter
+(option_use.py), and `--plugin`, which imports your own module before the command runs.
 
 Help has sections. An option names its own, `typer.Option(rich_help_panel="Search")`, as does a command,
 `app.command("train", rich_help_panel="Train")`. What names none comes first; examples come last.
@@ -21,7 +21,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headway.cli.unexpected_words import explain_extra_arguments, explain_unknown_command, explain_value
+from headway.cli.option_use import checked_options
+from headway.cli.unexpected_words import (
+    explain_extra_arguments,
+    explain_unknown_command,
+    explain_unreadable_words,
+    explain_value,
+)
 from headway.cli.unknown_options import explain_unknown_option, value_of
 from headway.entry_points import PLUGINS_VARIABLE
 
@@ -84,6 +90,14 @@ class Verb(TyperCommand):
             ctx.fail(explain_extra_arguments(extra, command_line, ctx))
         return extra
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            with checked_options(self, ctx):
+                return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            print(str(interrupt) or "interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         names = [_argument_name(parameter) for parameter in _arguments(self.get_params(ctx))]
         return [self.options_metavar or "", *names]
@@ -111,6 +125,8 @@ class VerbGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         command_line = list(args)
+        if not ctx.resilient_parsing and (problem := explain_unreadable_words(command_line)):
+            ctx.fail(problem)
         try:
             return super().parse_args(ctx, args)
         except NoSuchOption as error:

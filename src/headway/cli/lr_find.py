@@ -17,7 +17,15 @@ from headway.cli.options import (
     print_json,
     repeat_settings,
 )
+from headway.cli.recipe_notes import load_recipe_noting
 
+# A sweep sets the learning rate of every step itself, and neither saves nor evaluates.
+IGNORED = (
+    "train.lr", "train.muon_lr", "train.min_lr", "train.schedule", "train.warmup_steps", "train.decay_fraction",
+    "train.decay_from", "train.decay_every", "train.decay_factor", "train.steps", "train.max_seconds", "train.ema",
+    "train.average_checkpoints", "train.save_every", "train.keep_checkpoints", "train.log_every", "train.loggers",
+    "eval",
+)  # fmt: skip
 PROGRESS_LINES = 20  # on stderr, over the whole sweep
 
 
@@ -41,7 +49,6 @@ def lr_find(
     """
     from headway.analysis.curves import Curve, render_text
     from headway.analysis.lr_sweep_plot import plot
-    from headway.config import load_recipe
     from headway.display import TrainingDisplay, print_status
     from headway.training.lr_finder import LRTrial, find_lr
 
@@ -54,7 +61,7 @@ def lr_find(
 
     with TrainingDisplay(bar=False) as display:
         sweep = find_lr(
-            load_recipe(recipe, overrides),
+            load_recipe_noting(recipe, overrides, ignored=IGNORED),
             low=low,
             high=high,
             steps=steps,

@@ -52,10 +52,12 @@ Settings = Annotated[
 def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a verb whose type is a dataclass by one option per field of that dataclass.
 
-    If the dataclass has a `section`, its options stand in that section of the help.
+    If the dataclass has a `section`, its options stand in that section of the help. Rules of the parameter (see
+    option_use.py) are those of all its options: `beams: Annotated[BeamFlags, OnlyBeside("--num-beams")]`.
     """
     signature = inspect.signature(verb)
-    groups: dict[str, Any] = {p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)}
+    types = {p.name: (get_args(p.annotation) or (p.annotation,)) for p in signature.parameters.values()}
+    groups: dict[str, Any] = {name: group for name, (group, *_) in types.items() if is_dataclass(group)}
 
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:
@@ -66,9 +68,9 @@ def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         if parameter.name in groups:
-            group = groups[parameter.name]
+            group, *rules = types[parameter.name]
             section = getattr(group, "section", None)
-            parameters += [_parameter(f.name, f.default, _in_section(f.type, section)) for f in fields(group)]
+            parameters += [_parameter(f.name, f.default, _in_section(f.type, section, rules)) for f in fields(group)]
         else:
             parameters.append(_parameter(parameter.name, parameter.default, parameter.annotation))
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -76,14 +78,12 @@ def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _in_section(annotation: Any, section: str | None) -> Any:
-    """The annotation of an option, with its section of the help."""
-    if section is None:
-        return annotation
-    kind, option = get_args(annotation)
+def _in_section(annotation: Any, section: str | None, rules: Sequence[Any]) -> Any:
+    """The annotation of an option, with its section of the help and the rules of its group."""
+    kind, option, *own_rules = get_args(annotation)
     option = copy.copy(option)  # `Json`, `Device`, … are shared by verbs
-    option.rich_help_panel = section
-    return Annotated[kind, option]
+    option.rich_help_panel = option.rich_help_panel if section is None else section
+    return Annotated[kind, option, *own_rules, *rules]
 
 
 def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
@@ -131,7 +131,7 @@ class ReadFlags:
         """The options for a source. A .tsv file of two columns is read as pairs, as training on pairs reads it."""
         options = self.__dict__ | {"separator": unescaped(self.separator)}
         is_plain = self.format == "auto" and not (self.text or self.pairs or target or label)
-        if is_plain and Path(source).is_file():
+        if is_plain and os.path.isfile(source):
             from headway.data.readers import is_table_of_pairs
 
             if is_table_of_pairs(Path(source)):
@@ -182,6 +182,8 @@ def check_output_file(file: Path | None, flag: str) -> None:
         return
     if file.is_dir():
         raise typer.BadParameter(f"{file} is a folder: name a file", param_hint=flag)
+    if file.exists() and not file.is_file():
+        raise typer.BadParameter(f"{file} is not a regular file: name another", param_hint=flag)
     if not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"the folder {file.parent} of {file.name} does not exist", param_hint=flag)
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from headway.cli.option_use import OnlyBeside, OnlyWithout
 from headway.runs import Run
 
 if TYPE_CHECKING:
     from headway.data.records import Pair
     from headway.generation.noisy_channel import NoisyChannelReranker
+
+
+_NEEDS_RERANKER = OnlyBeside("--reverse-model", "--lm", why="needs a reranker: add --reverse-model or --lm")
 
 
 @dataclass(frozen=True)
@@ -23,31 +27,26 @@ class RerankingFlags:
     )
     lm: Annotated[str | None, typer.Option("--lm", help="Rerank the beams with a language model of the target.")] = None
     weights: Annotated[
-        str | None, typer.Option(help="Weights of the reranker. Default: direct=1,channel=0.5,lm=0.2,length=0.")
+        str | None,
+        typer.Option(help="Weights of the reranker. Default: direct=1,channel=0.5,lm=0.2,length=0."),
+        _NEEDS_RERANKER,
     ] = None
     tune: Annotated[
         str | None,
         typer.Option(help="Tune the weights by BLEU on valid (the run's validation split) or on pairs: val.{en,de}."),
+        _NEEDS_RERANKER,
+        OnlyWithout("--weights", why="cannot be combined with --weights, which it would replace"),
     ] = None
 
-    @property
-    def by_flag(self) -> dict[str, Any]:
-        return {f"--{name.replace('_', '-')}": value for name, value in self.__dict__.items()}
-
     def check(self, num_beams: int | None) -> None:
-        """Refuse flags that contradict each other or would have no effect."""
+        """Refuse flags that contradict each other."""
         if self.reverse_model is None and self.lm is None:
-            for flag in ("--weights", "--tune"):
-                if self.by_flag[flag] is not None:
-                    raise typer.BadParameter("needs a reranker: add --reverse-model or --lm", param_hint=flag)
             return
         if num_beams == 1:
             raise typer.BadParameter("one beam leaves nothing to rerank: try --num-beams 10", param_hint="--num-beams")
-        for flag, term in (("--reverse-model", "channel"), ("--lm", "lm")):
-            if self.by_flag[flag] is None and re.search(rf"\b{term}\s*=", self.weights or ""):
+        for flag, value, term in (("--reverse-model", self.reverse_model, "channel"), ("--lm", self.lm, "lm")):
+            if value is None and re.search(rf"\b{term}\s*=", self.weights or ""):
                 raise typer.BadParameter(f"{term} is the weight of {flag}: add {flag} too", param_hint="--weights")
-        if self.weights is not None and self.tune is not None:
-            raise typer.BadParameter("cannot be combined with --weights, which it would replace", param_hint="--tune")
 
     def load(
         self, model: Any, name: str, *, num_beams: int | None, batch_size: int, device: str, dtype: str

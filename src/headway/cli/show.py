@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headway.cli.help import CommandApp
+from headway.cli.option_use import OnlyBeside, OnlyWithout
 from headway.cli.options import Json, check_picture, note_unknown_text, print_json, print_notes
 from headway.cli.sampler_options import parse_setting
 
@@ -100,14 +101,17 @@ def sampling(
         str | None, typer.Option(help="Apply samplers in this order, such as top_k,temperature.")
     ] = None,
     sampler_preset: Annotated[
-        str, typer.Option(help="Apply samplers in a named order: default or temperature_first.")
+        str,
+        typer.Option(help="Apply samplers in a named order: default or temperature_first."),
+        OnlyWithout("--sampler-order"),
     ] = "default",
     logits: Annotated[
         str | None,
         typer.Option(help=f"Without a model: logits separated by commas; -inf removes. Default: {DEFAULT_LOGITS}."),
+        OnlyWithout("MODEL", why="a model computes its own logits: choose one of the two"),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of tokens to show, at least 1.")] = 12,
-    seed: Annotated[int, typer.Option(help="Seed of samplers that draw at random (xtc).")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of samplers that draw at random (xtc)."), OnlyBeside("--set")] = 0,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -137,8 +141,6 @@ def sampling(
         print_notes(pipeline)
         steps = trace_samplers(row, pipeline, top=top, seed=seed)
     else:
-        if logits is not None:
-            raise typer.BadParameter("a model computes its own logits: choose one of the two", param_hint="--logits")
         values |= {"sampler_preset": sampler_preset, "sampler_order": order}
         steps = trace_next_token(headway.load(model), prompt, top=top, seed=seed, on_warning=print_notes, **values)
     if out is not None:

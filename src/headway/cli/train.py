@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import signal
 import time
 from json import dumps
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.completion import complete_recipe
+from headway.cli.option_use import LeavesOnly, OnlyBeside
 from headway.cli.options import Device, Json, Settings, command, print_json
+from headway.cli.recipe_notes import load_recipe_noting
 from headway.runs import Run
 
 if TYPE_CHECKING:
@@ -38,13 +39,25 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the run RECIPE (or --out) from its last intact checkpoint.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="With --resume: also if scores start anew (another split or metric), or all checkpoints are gone.",
+        ),
+        OnlyBeside("--resume", why="it is for --resume; a new run never overwrites anything"),
+    ] = False,
     device: Device = "auto",
     dtype: Annotated[
         str, typer.Option(help="float32 or bfloat16; auto takes bfloat16 on CUDA, float32 elsewhere.")
     ] = "auto",
-    show_list: Annotated[bool, typer.Option("--list", help="List the shipped recipes and exit.")] = False,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List the shipped recipes and exit."), LeavesOnly("--json")
+    ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print every setting with its value, as TOML, and exit.")
+        bool,
+        typer.Option("--print-config", help="Print every setting with its value, as TOML, and exit."),
+        LeavesOnly("RECIPE", "--set", "--device", "--dtype", "--json"),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -67,14 +80,12 @@ def train(
         return
     if recipe is None:
         raise typer.BadParameter("name a recipe; `headway train --list` prints them", param_hint="RECIPE")
-    from headway.config import load_recipe
-
     if resume:
         _check_resume(recipe, settings or [], out)
     overrides = [*(settings or [])]
     overrides += [f"train.device={device}"] if device != "auto" else []
     overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
-    config = load_recipe(recipe, overrides)
+    config = load_recipe_noting(recipe, overrides)
     _note_replaced_model(recipe, config, overrides)
     if print_config:
         _print_config(config, json)
@@ -89,7 +100,7 @@ def train(
 
     if resume and out is None:
         out = Path(recipe)
-    result = _train(config, out or default_run_dir(Path(recipe).stem, resume=restart_count() > 0), resume)
+    result = _train(config, out or default_run_dir(Path(recipe).stem, resume=restart_count() > 0), resume, force)
     if rank() == 0:  # the other ranks print nothing
         _print_result(result, json)
     raise typer.Exit(130 if result.interrupted else 0)
@@ -141,10 +152,14 @@ def _note_replaced_model(recipe: str, config: "Recipe", overrides: list[str]) ->
     """Say that another family brings its own sizes: the recipe's model is gone as a whole."""
     from headway.config import load_recipe
     from headway.display import print_status
+    from headway.errors import ConfigError
 
     if not any(setting.partition("=")[0].strip() == "model.family" for setting in overrides):
         return
-    before, family = load_recipe(recipe), config.model.family
+    try:
+        before, family = load_recipe(recipe), config.model.family
+    except ConfigError:  # what is wrong with the recipe's model went with it
+        return
     if before.model.family != family:
         replaced = before.preset or before.model.family
         print_status(
@@ -172,24 +187,20 @@ def _check_torchrun(parallel: str) -> None:
     raise typer.BadParameter(message, param_hint="--set")
 
 
-def _train(recipe: "Recipe", out: Path, resume: bool) -> "Result":
+def _train(recipe: "Recipe", out: Path, resume: bool, force: bool) -> "Result":
     import headway
-    from headway.display import TrainingDisplay, print_status
+    from headway.display import TrainingDisplay
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; while training, both wait for the step
-    try:
-        with TrainingDisplay() as display:
-            return headway.train(
-                recipe,
-                out=out,
-                resume=resume,
-                on_step=display.on_step,
-                on_message=display.on_message,
-                on_prepare=display.on_prepare,
-            )
-    except KeyboardInterrupt:
-        print_status("interrupted; the last checkpoint, if any, is intact")
-        raise typer.Exit(130) from None
+    with TrainingDisplay() as display:
+        return headway.train(
+            recipe,
+            out=out,
+            resume=resume,
+            force=force,
+            on_step=display.on_step,
+            on_message=display.on_message,
+            on_prepare=display.on_prepare,
+        )
 
 
 def _print_result(result: "Result", json: bool) -> None:

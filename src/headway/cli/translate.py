@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from headway.cli.option_use import OnlyBeside, OnlyWithout
 from headway.cli.options import (
     BatchSize,
     BeamFlags,
@@ -42,7 +43,11 @@ class FileFlags:
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="Write one line per text; .jsonl: JSON objects."),
     ] = None
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out if it exists.")] = False
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace --out if it exists."),
+        OnlyBeside("--out", why="says what to do with a file: add --out FILE"),
+    ] = False
 
     @property
     def is_json(self) -> bool:
@@ -70,8 +75,8 @@ def translate(
     align: Annotated[bool, typer.Option("--align", help="Show the source of each target word, by attention.")] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed of the samplers. Default: a new one.")] = None,
     samplers: SamplerFlags = {},  # noqa: B006 (replaced by the flags)
-    beams: BeamFlags,
-    reranking: RerankingFlags,
+    beams: Annotated[BeamFlags, OnlyWithout("--greedy")],
+    reranking: Annotated[RerankingFlags, OnlyWithout("--greedy", why="one beam leaves nothing to rerank")],
     files: FileFlags,
     loading: LoadFlags,
     batch_size: BatchSize = 64,
@@ -168,8 +173,6 @@ def _check_files(model: str, files: FileFlags) -> None:
     if out is not None and source is not None and out.exists() and out.samefile(source):
         raise typer.BadParameter(f"{out} is the input file: name another file", param_hint="--out")
     check_new_file(out, "--out", overwrite=files.overwrite)
-    if files.overwrite and out is None:
-        raise typer.BadParameter("says what to do with a file: add --out FILE", param_hint="--overwrite")
     direction = None if source is None else translation_direction(model)
     if source is not None and direction is not None and source.suffix[1:] == direction[1]:
         raise typer.BadParameter(

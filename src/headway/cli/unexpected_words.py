@@ -1,5 +1,5 @@
 """Answers to words on a command line that have no place there: commands that do not exist, arguments that are too many,
-and values that are not numbers.
+values that are not numbers, and bytes that are no text.
 
 $ headway sample runs/demo
 Error: no command 'sample'; did you mean headway generate?
@@ -43,6 +43,17 @@ def explain_unknown_command(name: str, ctx: Any) -> str:
     for group, command in commands.items():
         if name in getattr(command, "commands", {}):
             return f"no command {name!r}; did you mean {ctx.command_path} {group} {name}?"
+    return ""
+
+
+def explain_unreadable_words(words: list[str]) -> str:
+    """One line about the first word that is no text, because its bytes are not UTF-8 or one is zero; else empty."""
+    for number, word in enumerate(words, 1):
+        if "\0" in word:
+            return f"word {number} of the command line holds a zero byte: leave it out"
+        if any("\ud800" <= character <= "\udfff" for character in word):  # how Python passes on undecodable bytes
+            shown = word[:60].encode("ascii", "backslashreplace").decode()
+            return f"word {number} of the command line is not UTF-8: {shown}; type it, or rename the file, in UTF-8"
     return ""
 
 

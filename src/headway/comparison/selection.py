@@ -76,7 +76,7 @@ def _folder_name(name: str) -> str:
 def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate:
     if name in lineup:
         return lineup[name]
-    if Run.exists(name) and Run(name).checkpoint_steps():
+    if is_run(name):
         return Path(name)
     if name in TEXT_TEMPLATES or name in PAIR_TEMPLATES:
         needed, available = ("pairs", "text") if lineup is TEXT_TEMPLATES else ("text", "pairs")
@@ -91,6 +91,11 @@ def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate
             raise
         hint = suggest(name, lineup, otherwise=f" Models: {', '.join(lineup)}")
         raise ConfigError(f"no model, recipe, TOML file or run {name!r}.{hint}") from None
+
+
+def is_run(name: str) -> bool:
+    """Whether a name is that of a run with a checkpoint, which is scored and not trained."""
+    return Run.exists(name) and bool(Run(name).checkpoint_steps())
 
 
 def candidate_recipe(candidate: Recipe | Path) -> Recipe:

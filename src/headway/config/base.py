@@ -61,6 +61,8 @@ def build(kind: type[C], table: Mapping[str, Any], where: str = "") -> C:
     except msgspec.ValidationError as error:
         setting = _dotted(where, _location(str(error)), _field_at_fault(error))
         raise ConfigError(_explain(str(error), kind, table, where), setting=setting) from None
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{error.object!r:.80} is not valid text: it has half a surrogate pair") from None
 
 
 def _with_none(kind: type[Config], table: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,9 @@ class DataConfig(Config, frozen=True, kw_only=True):
 ScheduleName = Literal["cosine", "linear", "constant", "wsd", "inverse-sqrt", "step"]
 
 
+MAX_STEPS = 10**12  # of a run: more than any could take, and small enough for every counter
+
+
 class TrainConfig(Config, frozen=True, kw_only=True):
     """Optimisation. Defaults suit a small GPT on a CPU."""
 
@@ -110,7 +113,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         NonNegativeFloat, about("recurrent models: temporal activation regularisation β (they use 1); 0: off")
     ] = 0.0
 
-    steps: Annotated[PositiveInt, about("optimizer steps")] = 1000
+    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS), about("optimizer steps")] = 1000
     batch_size: Annotated[PositiveInt, about("sequences per step, over all ranks and micro-batches")] = 16
     seq_len: Annotated[PositiveInt | None, about("tokens per training sequence; unset: the model's context, or 64")] = (
         None

@@ -21,7 +21,10 @@ from headway.config.presets import PRESETS
 from headway.config.recipe import DEFAULT_MODEL, KIND_SETTINGS, Recipe, TokenizerConfig, toml_value
 from headway.entry_points import load_declared, plugin_hint
 from headway.errors import ConfigError, suggest
+from headway.file_reading import read_utf8
 from headway.runs import Run
+
+MAX_RECIPE_BYTES = 2**20
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, imports: bool = True) -> Recipe:
@@ -32,8 +35,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, imports: boo
     """
     file = find_recipe(path)
     try:
-        text = file.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        text = read_utf8(file, max_bytes=MAX_RECIPE_BYTES, error=ConfigError).replace("\r\n", "\n")
+        table = parse_toml(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         hint = "" if file.suffix == ".toml" else f"; to train on a text: headway train demo --set data.path={file}"
         raise ConfigError(f"{file} is not a recipe in TOML ({error}){hint}") from None
@@ -43,10 +46,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, imports: boo
             load_declared(DECLARABLE_SETTINGS[key], value)
     _drop_replaced(table, dict(settings))
     for (key, value), override in zip(settings, overrides, strict=True):
-        if key == "model.vocab_size":
-            raise ConfigError(
-                f"--set {override!r}: the model takes the tokenizer's vocabulary; set tokenizer.vocab_size"
-            )
+        if (way_out := DERIVED_SETTINGS.get(key)) is not None:
+            raise ConfigError(f"--set {override!r}: {way_out}")
         _set(table, key, value)
     if "preset" in table:
         raise ConfigError("no setting 'preset'. Did you mean 'model.name'?", setting="preset")
@@ -62,6 +63,26 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, imports: boo
     if len(messages) == 1:
         raise ConfigError(f"{file}, {messages[0]}", setting=errors[0].setting)
     raise ConfigError("\n  ".join([f"{file} has {len(messages)} errors:", *messages]), setting=errors[0].setting)
+
+
+DERIVED_SETTINGS = {  # settings of the model that follow from the tokenizer or the data, and what to set instead
+    "model.vocab_size": "the model takes the tokenizer's vocabulary; set tokenizer.vocab_size",
+    "model.bos_id": "the model takes the tokenizer's BOS token; set tokenizer.path to use another tokenizer",
+    "model.eos_id": "the model takes the tokenizer's EOS token; set tokenizer.path to use another tokenizer",
+    "model.labels": "the model takes the labels of the training data; leave it out",
+}
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; every fault is a TOMLDecodeError, also a number of thousands of digits."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("it is nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(str(error)) from None
 
 
 def as_recipe(recipe: Recipe | str | Path) -> Recipe:
@@ -243,7 +264,7 @@ def parse_setting(override: str) -> tuple[str, Any]:
     if not equals or not all(keys):
         raise ConfigError(f"--set {override!r} is not of the form table.key=value, such as train.steps=100")
     try:
-        parsed = tomllib.loads(f"value = {raw}")
+        parsed = parse_toml(f"value = {raw}")
         value = parsed["value"] if len(parsed) == 1 else raw.strip()
     except tomllib.TOMLDecodeError:
         value = raw.strip()
@@ -261,13 +282,15 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
     table[name] = value
 
 
-def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:
-    """The settings of training, evaluation and data that differ, with their values in `after` as `--set` takes them."""
+def changed_settings(
+    before: Recipe, after: Recipe, tables: Sequence[str] = ("data", "train", "eval")
+) -> dict[str, str]:
+    """The settings of some tables that differ, with their values in `after` as `--set` takes them."""
     changed = {}
-    for table in ("data", "train", "eval"):
+    for table in tables:
         old, new = getattr(before, table), getattr(after, table)
         for name in new.__struct_fields__:
-            if getattr(old, name) != (value := getattr(new, name)):
+            if getattr(old, name, None) != (value := getattr(new, name)):
                 plain = msgspec.to_builtins(value)
                 text = "none" if plain is None else plain if isinstance(plain, str) else toml_value(plain)
                 changed[f"{table}.{name}"] = text

@@ -5,7 +5,7 @@ detokenization and the ways a text ends: an EOS token, a stop string, or its len
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -392,6 +392,7 @@ def search(
     no_repeat_ngram: PerPrompt[int] | None = None,
     min_new_tokens: PerPrompt[int] | None = None,
     logit_bias: PerPrompt[Mapping[int, float]] | None = None,
+    on_pipeline: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
     **samplers: Any,
 ) -> list[list[tuple[str, Hypothesis]]]:
     """Continue prompts by beam search (`num_beams`) or contrastive search (`alpha`): their texts, best first.
@@ -400,6 +401,7 @@ def search(
 
     `n_best`, `length_penalty`, `length_norm` and `early_stopping` are options of `beam_search`, `k` of
     `contrastive_search`. Bias, constraints and penalties apply to both, by the names that `generate` has for them.
+    `on_pipeline` is called with the sampler pipeline, whose `.notes` and `.warnings` may be shown to the user.
     """
     refuse_unknown_settings(search, samplers)
     model, tokenizer = require_tokenizer(model)
@@ -422,10 +424,12 @@ def search(
         **samplers,
     )
     sampler_order = [name for name in ORDER_PRESETS["default"] if name != "temperature"]
+    pipeline = make_pipeline(tokenizer, eos_ids, sampler_order=sampler_order, **settings)
+    on_pipeline(pipeline)
     options: dict[str, Any] = {
         "max_new_tokens": resolve_max_new_tokens(model, max(map(len, prompt_ids)), max_new_tokens),
         "eos_ids": sorted(eos_ids),
-        "pipeline": make_pipeline(tokenizer, eos_ids, sampler_order=sampler_order, **settings),
+        "pipeline": pipeline,
         "vocab_size": tokenizer.vocab_size,
     }
     if num_beams is not None:

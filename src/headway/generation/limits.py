@@ -15,6 +15,7 @@ from headway.generation.inputs import check_int
 from headway.models.base import LanguageModel, Seq2SeqLM
 
 DEFAULT_MAX_NEW_TOKENS = 256
+MAX_PROMPT_CONTEXTS = 64  # attention takes quadratic time, and no model continues a prompt that long sensibly
 
 
 def position_limit(model: LanguageModel | Seq2SeqLM) -> int | None:
@@ -52,6 +53,12 @@ def resolve_max_new_tokens(model: LanguageModel, n_prompt: int, requested: int |
         raise InputError(
             f"a prompt of {n_prompt} tokens and {n_new} new ones do not fit in the context of {limit}: "
             f"shorten the prompt" + (f", or ask for at most {limit - n_prompt}" if n_prompt < limit else "")
+        )
+    context = model.config.context
+    if context is not None and n_prompt > MAX_PROMPT_CONTEXTS * context:
+        raise InputError(
+            f"a prompt of {n_prompt:,} tokens is more than {MAX_PROMPT_CONTEXTS} times the context of {context:,} that "
+            f"the model was trained with: shorten the prompt"
         )
     if requested is not None:
         return requested

@@ -13,6 +13,7 @@ from headway.generation.inputs import token_id_set
 from headway.models.base import LanguageModel, Seq2SeqLM, tokenizer_of
 from headway.sampling import FLAT_NAMES, GREEDY_BELOW, SAMPLERS, PerRowPipeline, Pipeline
 from headway.sampling.parameters import to_python
+from headway.sampling.pipeline import unused_settings
 from headway.sampling.specs import flat_name
 from headway.tokenizers import Tokenizer
 
@@ -70,19 +71,20 @@ def make_pipeline(
     for call in pipe.samplers:
         if call.name == "logit_bias":
             check_token_ids([id for row in call.values["bias"] for id, _ in row], tokenizer.vocab_size)
-    return _make_greedy(pipe) if not do_sample or _is_greedy(temperature) else pipe
+    return _make_greedy(pipe, settings) if not do_sample or _is_greedy(temperature) else pipe
 
 
 def _is_greedy(temperature: Any) -> bool:
     return isinstance(temperature, int | float) and temperature < GREEDY_BELOW
 
 
-def _make_greedy(pipe: Pipeline) -> Pipeline:
-    """The pipeline without its filters, and a note that names those that were set."""
+def _make_greedy(pipe: Pipeline, settings: dict[str, Any]) -> Pipeline:
+    """The pipeline of these settings without its filters, and a note that names those that were set."""
     filters = [call.name for call in pipe.samplers if call.sampler.group == "filter" and not call.is_off]
     pipe = pipe.greedy()
+    pipe.notes = unused_settings(settings)
     if filters:
-        pipe.notes = [f"greedy decoding ignores {', '.join(filters)}"]
+        pipe.notes.append(f"greedy decoding ignores {', '.join(filters)}")
     return pipe
 
 

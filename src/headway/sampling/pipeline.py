@@ -83,7 +83,7 @@ class Pipeline:
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f"{repeated[0]} appears twice: use each sampler once")
         self._set_samplers(_sorted(samplers, preset, order))
-        self.notes += _unused_settings(settings)
+        self.notes += unused_settings(settings)
 
     def _set_samplers(self, samplers: list[BoundSampler]) -> None:
         _check_mirostat_is_last(samplers)
@@ -445,8 +445,8 @@ def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(stages.values())
 
 
-def _unused_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Notes on settings of a sampler that no setting turns on."""
+def unused_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Notes on settings of a sampler that no setting turns on, and of filters if there is none."""
     set_names = [name for name, value in settings.items() if value is not None]
     notes = []
     for name in set_names:
@@ -456,6 +456,9 @@ def _unused_settings(settings: Mapping[str, Any]) -> list[str]:
             switches = [spec.flat_name(switch) for switch in spec.switches]
             if parameter not in spec.switches and switches and not set(switches) & set(set_names):
                 notes.append(f"{name} is set, but {switches[0]}, which turns {sampler} on, is not")
+    samplers = {FLAT_NAMES[name][0] if name in FLAT_NAMES else name for name in set_names}
+    if not any(SAMPLER_SPECS[name].group == "filter" for name in samplers if name in SAMPLER_SPECS):
+        notes += [f"{name} is set, but no filter is" for name in set_names if name in SHARED_PARAMETERS]
     return notes
 
 

@@ -1,0 +1,42 @@
+"""Recipes on the command line: load one, and say which of the given settings change nothing."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headway.config import Recipe
+
+
+def load_recipe_noting(recipe: str, overrides: Sequence[str], *, ignored: Iterable[str] = ()) -> "Recipe":
+    """The recipe with its overrides. A note on stderr names each setting that has no effect, of those in --set and in
+    a TOML file of the user: what a shipped recipe or a run has is not the user's doing. `ignored` are settings, or
+    tables such as "eval", that the command itself does not use."""
+    from headway.config import load_recipe
+    from headway.config.recipe_loading import parse_setting
+    from headway.config.setting_use import unused_settings
+    from headway.display import print_status
+
+    config = load_recipe(recipe, overrides)
+    overridden = [parse_setting(override)[0] for override in overrides]
+    notes = unused_settings(config, [*overridden, *_settings_in_file(recipe)])
+    for name in overridden:
+        if name in ignored or name.partition(".")[0] in ignored:
+            notes.setdefault(name, f"{name} has no effect on this command")
+    for note in notes.values():
+        print_status(f"note        {note}")
+    return config
+
+
+def _settings_in_file(recipe: str) -> list[str]:
+    """The settings in a TOML file of the user; none for a shipped recipe or a run."""
+    from headway.config import RECIPES, find_recipe
+    from headway.config.recipe_loading import parse_toml
+    from headway.config.setting_use import settings_in
+    from headway.file_reading import read_utf8
+    from headway.runs import Run
+
+    file = find_recipe(recipe)
+    if file.is_relative_to(RECIPES) or Run.exists(Path(recipe)):
+        return []
+    return settings_in(parse_toml(read_utf8(file)))
