@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headway import files
-from headway.errors import CheckpointError
+from headway.errors import CheckpointError, DiskError
 from headway.files import (
     append_line,
     new_directory,
@@ -140,7 +140,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
         return original(handle, data[:2])
 
     monkeypatch.setattr(os, "write", write)
-    with pytest.raises(OSError, match=rf"No space left on device: '{file}'"):
+    with pytest.raises(DiskError, match=rf"{file} cannot be written: No space left on device; make space"):
         append_line(file, "two")
     monkeypatch.undo()
     assert file.read_text() == "one\n"

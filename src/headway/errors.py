@@ -46,6 +46,9 @@ class CheckpointError(HeadwayError):
 class DiskError(CheckpointError, OSError):
     """Also an OSError, with its `errno` and `filename`."""
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # that of an OSError shows its number
+
 
 def suggest(wrong: str, names: Iterable[str], *, otherwise: str = "") -> str:
     """ " Did you mean 'top_p'?" when a name is close to `wrong`; else `otherwise`."""

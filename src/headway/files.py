@@ -52,7 +52,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_ERRORS or isinstance(error, DiskError):
             raise
-        explained = DiskError(f"{path} cannot be written: {error.strerror}; make space, and run this again")
+        explained = DiskError(f"{path} cannot be written: {error.strerror}; make space on the disk")
         explained.errno, explained.filename = error.errno, str(path)
         raise explained from None
 

@@ -408,7 +408,8 @@ def test_a_full_disk_costs_no_line_of_the_log(stopped, tmp_path, monkeypatch):
     run = tmp_path / "run"
     monkeypatch.setattr(os, "write", write)
     with pytest.raises(
-        HeadwayError, match=r"log\.jsonl: No space left on device.*the last checkpoint is .*; to resume"
+        HeadwayError,
+        match=r"log\.jsonl cannot be written: No space left on device.*the last checkpoint is .*; to resume",
     ):
         headway.train(load_recipe(stopped / "undisturbed"), out=run)
     monkeypatch.undo()
