@@ -12,6 +12,8 @@ from tests.fuzz.harness import load_area, run_cases
 
 
 def main(location: str, seed: str, start: str, stop: str, folder: str, pipe: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # `nohup make fuzz &` would have the cases ignore both
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt: the area is closed
     os.set_inheritable(int(pipe), False)  # a process that a case starts must not keep the pipe open
     send = lambda message: os.write(int(pipe), (json.dumps(message) + "\n").encode())  # noqa: E731
