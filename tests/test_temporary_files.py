@@ -6,7 +6,7 @@ import pytest
 
 from headway import temporary_files
 from headway.files import new_directory, write_chunks
-from headway.temporary_files import TemporaryFolder, kept_unless_stopped, temporary_path
+from headway.temporary_files import TemporaryFolder, delete_if_stopped, temporary_path
 
 
 def test_a_path_is_listed_before_it_exists_and_gone_after(tmp_path, monkeypatch):
@@ -39,7 +39,7 @@ def test_a_temporary_folder_lives_with_its_object():
 def test_a_folder_of_no_use_goes_if_it_is_stopped(tmp_path, error, is_kept):
     path = tmp_path / "run"
     path.mkdir()
-    with pytest.raises(error), kept_unless_stopped(path):
+    with pytest.raises(error), delete_if_stopped(path):
         raise error
     assert path.exists() == is_kept
 

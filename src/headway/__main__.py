@@ -5,15 +5,15 @@ import signal
 
 
 def main() -> None:
-    """Import the command line and run it. Ctrl-C during the imports ends in a line, as it does later."""
+    """Import the command line and run it. Ctrl-C during the imports prints one line, as it does later."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _exit_interrupted)
     from headway.cli import main as run
 
     run()
 
 
-def _end(number: int, frame: object) -> None:
+def _exit_interrupted(number: int, frame: object) -> None:
     os.write(2, b"interrupted\n")
     os._exit(128 + number)
 

@@ -1,7 +1,7 @@
-"""Reading files that someone else made: bounded in size, never blocking, with one clear error.
+"""Read untrusted files: bounded in size, without blocking, with one clear error.
 
-A pipe or a device in place of a file is refused instead of waited for, and JSON comes back as plain values that can be
-written again: no lone surrogates, no nesting that exhausts the stack.
+A pipe or a device in place of a file is refused instead of waited for. JSON becomes plain values that can be written
+again: no lone surrogates, no nesting that exhausts the stack.
 """
 
 import os
@@ -32,7 +32,7 @@ def open_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointErro
         return os.fdopen(handle, "rb")
     os.close(handle)
     kind = _FILE_KINDS.get(stat.S_IFMT(mode), "a special file")
-    raise error(f"{path} is {kind}, not a file: copy its content to a file, and pass that")
+    raise error(f"{path} is {kind}, not a file: copy its content to a file, and use that one")
 
 
 def check_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointError) -> None:

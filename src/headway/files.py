@@ -1,7 +1,7 @@
 """Atomic writes: files and folders are written under a temporary name, flushed and renamed into place.
 
-A reader sees the old content or the new one, never a part; a crash or power cut leaves one of the two. Deleting is
-atomic too: a folder is renamed away before its files are removed, and not while a reader holds it.
+A reader sees the old content or the new one, never a mixture; a crash or power cut leaves one of the two. Deleting is
+atomic too: a folder is renamed before its files are removed, and not while a reader holds it.
 """
 
 import errno
@@ -15,9 +15,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -29,6 +29,7 @@ CHECKSUMS = "checksums.json"
 MAX_CHECKSUMS_BYTES = 2**20  # thousands of files
 MAX_READS = 100  # of a folder that is replaced each time while it is read
 SECONDS_BETWEEN_READS = 0.01
+SECONDS_TO_READ_PIPE = 1.0
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # no space, no quota, a limit, a broken disk
 
@@ -46,7 +47,7 @@ def non_finite_to_null(value: Any) -> Any:
 
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
-    """Explain a disk that is full, or fails, while `path` is written; its error often comes without a file name."""
+    """Raise errors of a full or failing disk as a DiskError that names `path`: the system often gives no file name."""
     try:
         yield
     except OSError as error:
@@ -101,30 +102,35 @@ def remove_directory(path: Path) -> bool:
     """Delete a folder atomically: it is renamed to a hidden name, then removed. Does nothing and returns False while a
     reader holds it (`read_directory`). A crash leaves the hidden folder, `.NAME.….removed`."""
     removed = path.with_name(f".{path.name}.{secrets.token_hex(4)}.removed")
-    with temporary_path(removed), _directory_lock(path, fcntl.LOCK_EX) as is_locked:
-        if is_locked:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with temporary_path(removed), _locked(handle, fcntl.LOCK_EX) as is_held:
+        if is_held:
             path.rename(removed)
-    return is_locked
+    return is_held
 
 
 def read_directory(find: Callable[[], Path], read: Callable[[Path], T]) -> T:
-    """Read the folder that `find` names as a whole, though other processes may replace or delete it meanwhile.
+    """Read one consistent version of the folder that `find` returns, though other processes may replace or delete it.
 
-    While it is read, `remove_directory` leaves it alone. If it is another folder afterwards than before, then what was
-    read, or why it could not be, means nothing: `find` and `read` are called again.
+    While it is read, `remove_directory` leaves it alone. If it was replaced meanwhile, the result or
+    error of `read` is dropped, and `find` and `read` are called again.
     """
     for _ in range(MAX_READS):
         folder = find()
-        before, error = _identity(folder), None
         try:
-            with _directory_lock(folder, fcntl.LOCK_SH):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # just deleted
+            time.sleep(SECONDS_BETWEEN_READS)
+            continue
+        with _locked(handle, fcntl.LOCK_SH):
+            try:
                 result = read(folder)
-        except Exception as caught:
-            error = caught
-        if before is not None and before == _identity(folder):
-            if error is not None:
-                raise error
-            return result
+            except Exception:
+                if _is_still_at(folder, handle):
+                    raise
+            else:
+                if _is_still_at(folder, handle):
+                    return result
         time.sleep(SECONDS_BETWEEN_READS)
     raise CheckpointError(
         f"{folder} was replaced {MAX_READS} times while it was read: try again when no process writes to it"
@@ -132,34 +138,28 @@ def read_directory(find: Callable[[], Path], read: Callable[[Path], T]) -> T:
 
 
 @contextmanager
-def _directory_lock(path: Path, kind: int) -> Iterator[bool]:
-    """Try to lock a folder, for readers (LOCK_SH) or for the one that deletes it (LOCK_EX); yields False while others
-    hold it. File systems without locks go without."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _locked(handle: int, kind: int) -> Iterator[bool]:
+    """Try to lock an open folder, for readers (LOCK_SH) or for the one that deletes it (LOCK_EX); yields False while
+    others hold it. On file systems without locks it always succeeds. Closes the folder at the end."""
     try:
-        is_locked = True
+        is_held = True
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            is_locked = False
+            is_held = False
         except OSError:
             pass
-        try:
-            yield is_locked
-        finally:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)
+        yield is_held
     finally:
-        os.close(handle)
+        os.close(handle)  # this also releases the lock
 
 
-def _identity(folder: Path) -> tuple[int, ...] | None:
-    """Which folder lies at a path; None if there is none. Renaming changes the time, should a number be used again."""
+def _is_still_at(folder: Path, handle: int) -> bool:
+    """Whether a path leads to the folder that is open; its inode cannot be reused as long as it is."""
     try:
-        status = folder.stat()
+        return os.path.samestat(os.stat(folder), os.fstat(handle))
     except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns
+        return False
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -175,12 +175,10 @@ def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
     """Replace a file's content atomically, from an iterable of chunks."""
     path = Path(path)
     if path.exists() and not path.is_file():  # a pipe or a device: nothing to replace
-        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe that nobody reads is an error, not a wait
-        os.set_blocking(handle, True)
-        with disk_errors(path), os.fdopen(handle, "wb") as pipe:
+        with disk_errors(path), _open_pipe(path) as pipe:
             pipe.writelines(chunks)
         return
-    path = path.resolve()  # keep a symbolic link, replace its target
+    path = Path(os.path.realpath(path))  # keep a symbolic link, replace its target
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with disk_errors(path), temporary_path(temporary):
@@ -197,15 +195,31 @@ def write_chunks(path: str | Path, chunks: Iterable[bytes]) -> None:
         raise
 
 
+def _open_pipe(path: Path) -> BinaryIO:
+    """Open a pipe or a device for writing. A pipe that nobody reads is an error, after a moment for its reader to
+    start."""
+    deadline = time.monotonic() + SECONDS_TO_READ_PIPE
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+            time.sleep(SECONDS_BETWEEN_READS)
+        else:
+            os.set_blocking(handle, True)
+            return os.fdopen(handle, "wb")
+
+
 def append_line(path: str | Path, line: str) -> None:
-    """Append a line to a file: all of it or, on a full disk, nothing. Half a line that a killed process has left stays
-    a line of its own."""
+    """Append a line to a file: all of it or, on a full disk, nothing. A partial line of a killed process becomes a
+    line of its own."""
     with disk_errors(path):
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             size = os.fstat(handle).st_size
-            is_whole = size == 0 or os.pread(handle, 1, size - 1) == b"\n"
-            data = memoryview((b"" if is_whole else b"\n") + line.encode() + b"\n")
+            ends_in_newline = size == 0 or os.pread(handle, 1, size - 1) == b"\n"
+            data = memoryview((b"" if ends_in_newline else b"\n") + line.encode() + b"\n")
             try:
                 while data:
                     data = data[os.write(handle, data) :]

@@ -1,6 +1,6 @@
-"""Size before memory: compare what is about to be allocated with the memory that is free, and refuse in time.
+"""Memory checks: refuse an allocation that exceeds the free memory, before it is made.
 
-Without it the system grants the memory, and kills the process, or another one, when it is written to.
+The system would grant it, and kill this process or another one when the memory is written to.
 """
 
 from pathlib import Path
@@ -21,27 +21,28 @@ def available_bytes() -> int:
     except (OSError, ValueError):  # not in a container, or "max": no limit
         return available
     # The cache of files counts as used, and is given back when needed.
-    return min(available, limit - used + _inactive_file_bytes())
+    return min(available, limit - used + _reclaimable_bytes())
 
 
-def _inactive_file_bytes() -> int:
+def _reclaimable_bytes() -> int:
     try:
         lines = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+    sizes = dict(line.split() for line in lines)
+    return sum(int(sizes.get(name, 0)) for name in ("inactive_file", "active_file", "slab_reclaimable"))
 
 
 def check_fits(
     n_bytes: float,
-    what: str,
+    subject: str,
     *,
     advice: str = "choose smaller sizes",
     error: type[HeadwayError] = ConfigError,
     available: int | None = None,
 ) -> None:
     """Refuse to allocate more than is available: in the memory of this process, or `available` bytes of a device.
-    `what` is the subject of the message:
+    The message starts with `subject`:
 
     >>> check_fits(4e15, "A GPT of 1e15 parameters")
     Traceback (most recent call last):
@@ -49,4 +50,4 @@ def check_fits(
     """
     available = available_bytes() if available is None else available
     if n_bytes > available:
-        raise error(f"{what} takes {n_bytes / 1e9:,.1f} GB, and {available / 1e9:,.1f} GB are free: {advice}")
+        raise error(f"{subject} takes {n_bytes / 1e9:,.1f} GB, and {available / 1e9:,.1f} GB are free: {advice}")

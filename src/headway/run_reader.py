@@ -108,7 +108,7 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
 
 
 class NamedValues(dict[str, Any]):
-    """A dict whose missing name is an error that says which names there are."""
+    """A dict that lists its names in the error about a missing one."""
 
     def __missing__(self, name: str) -> Any:
         near = suggest(str(name), self, otherwise=f" There are: {', '.join(self) or 'none'}")

@@ -78,8 +78,8 @@ class Run:
     @classmethod
     @contextmanager
     def create(cls, path: str | Path, recipe: str) -> "Iterator[Run]":
-        """Start a run in a new folder, and hold its lock inside the block; `recipe` is TOML. Of two processes that
-        create the same run, one wins and the other has written nothing."""
+        """Start a run in a new folder, and hold its lock inside the block; `recipe` is TOML. If two
+        processes create the same run, one succeeds and the other writes nothing."""
         run = cls(cls.check_free(path))
         run.path.mkdir(parents=True, exist_ok=True)
         with run.lock():
@@ -148,7 +148,7 @@ class Run:
         return _parse_lines([first, *tail.splitlines()])
 
     def has_logged_steps(self) -> bool:
-        """Whether the log tells of a step: there was a checkpoint then, because the first one precedes all steps."""
+        """Whether a step was logged. If so, there was a checkpoint: the first one precedes all steps."""
         return any("step" in record for record in self.read_log())
 
     def rewind(self, step: int | None, recipe: str) -> None:
@@ -244,8 +244,8 @@ def selection_loss(progress: Mapping[str, Any]) -> float:
 
 
 def best_checkpoint(checkpoints: Mapping[Path, Mapping[str, Any]]) -> Path:
-    """The checkpoint with the lowest score, the latest of equals, given each one's `read_progress`. Scores of another
-    evaluation than that of the newest one do not count."""
+    """The checkpoint with the lowest selection loss, of equals the latest. `checkpoints` maps each to its
+    `read_progress`; only those with the same `evaluation` as the newest one compete."""
 
     def step_of(checkpoint: Path) -> int:
         number = checkpoint.name.removeprefix("step-")

@@ -1,6 +1,6 @@
-"""The temporary files and folders of this process, so that whatever ends it can remove them.
+"""A registry of the temporary files and folders of this process, so that they can be removed when a signal ends it.
 
-A path is listed before anything is created at it. An exception that a signal raises between two statements, or a
+A path is registered before anything is created at it. An exception that a signal raises between two statements, or a
 process that ends without unwinding its stack (termination.py), therefore leaves nothing behind.
 """
 
@@ -32,8 +32,8 @@ def temporary_path(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def kept_unless_stopped(path: Path) -> Iterator[Path]:
-    """A folder that is of no use if Ctrl-C or a signal ends the block: then it is deleted, otherwise it stays."""
+def delete_if_stopped(path: Path) -> Iterator[Path]:
+    """Delete the folder `path` if Ctrl-C or a signal ends the block; otherwise keep it."""
     name = _add(path)
     try:
         yield path
@@ -45,7 +45,7 @@ def kept_unless_stopped(path: Path) -> Iterator[Path]:
 
 
 class TemporaryFolder(AbstractContextManager[Path]):
-    """A new folder among the system's temporary ones, deleted at the end of a `with` block, or with the object."""
+    """A new folder in the system's temporary folder, deleted at the end of a `with` block, or with the object."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.gettempdir()) / f"headway-{secrets.token_hex(6)}"
@@ -60,7 +60,7 @@ class TemporaryFolder(AbstractContextManager[Path]):
 
 
 def remove_all(*, for_good: bool = False) -> None:
-    """Delete everything temporary; `for_good`, so that no thread creates anything again before the process ends."""
+    """Delete all temporary files. With `for_good`, threads can create no more of them before the process ends."""
     if for_good:
         _is_closed.set()
     for name in list(_paths):

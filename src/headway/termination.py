@@ -2,15 +2,15 @@
 
 SIGTERM and SIGHUP raise SystemExit, Ctrl-C raises KeyboardInterrupt, so that a command unwinds and cleans up after
 itself. Python raises them between two bytecodes, though, and a call into native code (a tokenizer, a sort, a large
-matrix product) may last minutes. Therefore a command has a deadline, which a process of its own keeps:
+matrix product) may last minutes. Therefore a command has a deadline, which a watchdog process enforces:
 
-    signal ──► C handler of Python ──► pipe ──► the watching process
+    signal ──► C handler of Python ──► pipe ──► watchdog
                                                   1.0 s later: asks a thread of the command to end it, with the exit
                                                                code of the signal
-                                                  1.6 s later: native code holds the interpreter lock, and that thread
-                                                               too waits for it: kills the command
+                                                  1.6 s later: kills the command: native code holds the GIL, and that
+                                                               thread waits for it too
 
-Both delete the temporary files first. While a model trains, `hold` lifts the deadline: the step under way and its
+Both delete the temporary files first. While a model trains, `hold` lifts the deadline: the current step and its
 checkpoint take as long as they need.
 """
 
@@ -30,13 +30,13 @@ from headway import temporary_files
 
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 SECONDS_TO_UNWIND = 1.0
-SECONDS_TO_BE_ASKED = 0.6  # after that, the command is killed
+SECONDS_TO_EXIT = 0.6  # after that, the command is killed
 SECONDS_TO_REPORT = 5.0  # after `hold`: what was saved, and how to resume
 SECONDS_TO_RETURN = 0.01  # from a finalizer
 SECONDS_BETWEEN_INTERRUPTS = 0.5  # two that are closer count as one: torchrun passes Ctrl-C on to ranks that have it
 
 PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
-HOLD, RELEASE, ADD, DELETE = b"HRAD"  # what a command tells the process that watches it
+HOLD, RELEASE, ADD, DELETE = b"HRAD"  # messages of a command to its watchdog
 
 _is_ending = threading.Event()
 
@@ -62,9 +62,9 @@ def exit_on_signals(*, has_deadline: bool = False) -> Iterator[None]:
 
 
 def _exit_once(number: int, frame: FrameType | None) -> None:
-    if _Watch.current is not None and _is_importing(frame):
+    if _WatchdogLink.current is not None and _is_importing(frame):
         _exit_now(128 + number)
-    if not _is_ending.is_set():  # a second signal must not cut the cleaning up
+    if not _is_ending.is_set():  # a second signal must not interrupt the cleanup
         _is_ending.set()
         raise SystemExit(128 + number)
 
@@ -77,26 +77,26 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported. A module that can do without another one catches what its import raises, and
-    goes on with half of it: no exception will do there."""
+    """Whether a module is being imported. Raising is no use then: a module with an optional import catches the
+    exception, and continues with a half-imported module."""
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     return frame is not None
 
 
 @contextmanager
-def hold(last_words: Callable[[], str] = str) -> Iterator[None]:
-    """Lift the deadline inside the block. A second Ctrl-C brings it back; `last_words` then says what is lost."""
-    watch = _Watch.current
+def hold(describe_loss: Callable[[], str] = str) -> Iterator[None]:
+    """Lift the deadline inside the block. A second Ctrl-C restores it, and `describe_loss` then says what is lost."""
+    watch = _WatchdogLink.current
     if watch is None:
         yield
         return
-    previous, watch.last_words = watch.last_words, last_words
+    previous, watch.describe_loss = watch.describe_loss, describe_loss
     watch.tell(HOLD)
     try:
         yield
     finally:
-        watch.last_words = previous
+        watch.describe_loss = previous
         watch.tell(RELEASE)
 
 
@@ -111,8 +111,8 @@ def end_with_parent() -> Callable[[], object] | None:
 
 @contextmanager
 def _deadline() -> Iterator[None]:
-    """Start the watching process, and the thread that it asks to end this one."""
-    watch = _Watch()
+    """Start the watchdog, and the thread that ends this process at its request."""
+    watch = _WatchdogLink()
     hook, sys.unraisablehook = sys.unraisablehook, _raise_again
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
@@ -120,11 +120,11 @@ def _deadline() -> Iterator[None]:
         yield
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > 128:
-            _exit_now(end.code)  # removes also what a signal kept from being removed
+            _exit_now(end.code)  # also removes files whose removal a signal interrupted
         raise
     finally:
         sys.unraisablehook = hook
-        # Until the interpreter has ended, signals end the process at once, without a traceback of a half-ended one.
+        # While the interpreter shuts down, signals end the process at once, without a traceback.
         for number in (signal.SIGINT, *ENDING_SIGNALS):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
@@ -132,7 +132,7 @@ def _deadline() -> Iterator[None]:
 
 
 def _exit_now(code: int) -> None:
-    """End the process after a signal without tearing down the interpreter: the libraries in it take their time."""
+    """End the process after a signal without shutting down the interpreter, which takes long with some libraries."""
     temporary_files.remove_all(for_good=True)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed
@@ -154,49 +154,63 @@ def _raise_again(problem: Any) -> None:
     threading.Timer(SECONDS_TO_RETURN, os.kill, (os.getpid(), number)).start()
 
 
-class _Watch:
+class _WatchdogLink:
     """The command's side of the deadline."""
 
-    current: "_Watch | None" = None
+    current: "_WatchdogLink | None" = None
 
     def __init__(self) -> None:
-        self.last_words: Callable[[], str] = str
+        self.describe_loss: Callable[[], str] = str
         signals, self._signals = os.pipe()
         notes, self._notes = os.pipe()
         self._alarm, alarm = os.pipe()
         command = os.getpid()
-        if os.fork() == 0:
-            _become_watcher(command, signals, notes, alarm)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING_SIGNALS))
+        try:  # a handler that raises inside fork would print a traceback
+            if os.fork() == 0:
+                _become_watchdog(command, signals, notes, alarm)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for end in (signals, notes, alarm):
             os.close(end)
         for end in (self._signals, self._notes):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._signals, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=self._detach)
         temporary_files.listen(lambda name, is_added: self.tell(ADD if is_added else DELETE, name))
         threading.Thread(target=self._wait_for_alarm, daemon=True).start()
-        _Watch.current = self
+        _WatchdogLink.current = self
+
+    def _detach(self) -> None:
+        """In a forked process, whose signals are none of the watchdog's business."""
+        if _WatchdogLink.current is self:
+            _WatchdogLink.current = None
+            with suppress(ValueError):  # forked by another thread: the process has no main thread of Python
+                signal.set_wakeup_fd(-1)
+            for end in (self._signals, self._notes):
+                os.close(end)
 
     def tell(self, kind: int, text: str = "") -> None:
-        with suppress(OSError):  # the watching process was killed: there is no deadline then
+        with suppress(OSError):  # the watchdog was killed: there is no deadline then
             os.write(self._notes, bytes([kind]) + os.fsencode(text) + b"\0")
 
     def _wait_for_alarm(self) -> None:
         if number := os.read(self._alarm, 1):
-            words = self.last_words() or ("interrupted" if number[0] == signal.SIGINT else "")
+            message = self.describe_loss() or ("interrupted" if number[0] == signal.SIGINT else "")
             temporary_files.remove_all(for_good=True)
-            if words:
-                os.write(2, f"\n{words}\n".encode())
+            if message:
+                os.write(2, f"\n{message}\n".encode())
             os._exit(128 + number[0])
 
     def close(self) -> None:
-        _Watch.current = None
+        _WatchdogLink.current = None
 
 
-# ── the watching process ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the watchdog ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _become_watcher(command: int, signals: int, notes: int, alarm: int) -> None:
-    """Turn a forked process into the one that watches `command`, and end with it."""
+def _become_watchdog(command: int, signals: int, notes: int, alarm: int) -> None:
+    """Turn a forked process into the watchdog of `command`; it ends when the command does."""
     try:
         for number in (signal.SIGINT, *ENDING_SIGNALS):
             signal.signal(number, signal.SIG_IGN)  # a terminal sends them to all processes of a command
@@ -206,13 +220,13 @@ def _become_watcher(command: int, signals: int, notes: int, alarm: int) -> None:
         kept = sorted((signals, notes, alarm))
         for first, last in zip([3, *(fd + 1 for fd in kept)], [*kept, 65536], strict=True):
             os.closerange(first, last)
-        _Watcher(command, signals, notes, alarm).run()
+        _Watchdog(command, signals, notes, alarm).run()
     finally:
         os._exit(0)
 
 
-class _Watcher:
-    """Reads which signals the command gets and what it tells, and ends it when its time is up."""
+class _Watchdog:
+    """Reads the signals and messages of the command, and ends it at its deadline."""
 
     def __init__(self, command: int, signals: int, notes: int, alarm: int) -> None:
         self.command, self.signals, self.notes, self.alarm = command, signals, notes, alarm
@@ -246,6 +260,8 @@ class _Watcher:
             elif kind == DELETE:
                 self.paths.discard(text)
             else:
+                if kind == HOLD and not self.n_holds:
+                    self.number = 0  # a signal that came before has nothing to do with this training
                 self.n_holds += 1 if kind == HOLD else -1
                 if self.n_holds and not self.is_asked:
                     self.deadline = None
@@ -271,7 +287,7 @@ class _Watcher:
     def _end(self) -> None:
         if not self.is_asked:
             self.is_asked = True
-            self.deadline = time.monotonic() + SECONDS_TO_BE_ASKED
+            self.deadline = time.monotonic() + SECONDS_TO_EXIT
             os.write(self.alarm, bytes([self.number]))
             return
         os.kill(self.command, signal.SIGSTOP)  # it holds its locks until its files are gone

@@ -22,7 +22,7 @@ def _in_workspace(workspace, monkeypatch):
         ("compare ngram --data my.txt --params 1e18", "1e18 is not a number from 1 to 10^15"),
         ("compare ngram --data my.txt --seconds nan", "seconds=nan is not a budget"),
         ("compare ngram --data my.txt --seconds inf", "seconds=inf is not a budget"),
-        ("lr-find demo --steps 99999999999999999999", "steps=99999999999999999999 are too many"),
+        ("lr-find demo --steps 99999999999999999999", "steps=99999999999999999999 is too many"),
         ("lr-find demo --low nan", "low=nan"),
         ("train demo --set train.steps=99999999999999999999", "train.steps=99999999999999999999"),
         ("train demo --set train.lr=1e999", "train.lr=inf must be a finite number"),

@@ -60,7 +60,7 @@ def test_force_resumes_with_another_evaluation_or_without_checkpoints(capsys, tm
     assert "eval.context=4 changed since" in err
     code, _, err = run(f"{command} --set eval.context=4 --force", capsys)
     assert code == 0
-    assert "evaluation  changed (eval.context=4): the best score starts anew" in err
+    assert "evaluation  changed (eval.context=4): the best score is reset" in err
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     code, _, err = run(command, capsys)
     assert code == 1
@@ -73,7 +73,7 @@ def test_force_resumes_with_another_evaluation_or_without_checkpoints(capsys, tm
     assert "train.steps=2 is below the 5 steps" in err
     code, _, err = run(f"train demo --force --out {tmp_path}/new", capsys)
     assert code == 2
-    assert "it is for --resume" in err
+    assert "has no effect without --resume" in err
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     # not text
     "nul.txt": (b"some text\0 and more text", "has a NUL byte at offset 9"),
     "zeros.txt": (b"\0" * 5000, "looks like a binary file"),
-    "picture.txt": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture"),
-    "photo.txt": (b"\xff\xd8\xff\xe0\0\x10JFIF", "a JPEG picture"),
+    "picture.txt": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG image"),
+    "photo.txt": (b"\xff\xd8\xff\xe0\0\x10JFIF", "a JPEG image"),
     "archive.txt": (b"PK\x03\x04\x14\0\0\0\x08\0\xff\xff", "a zip archive, not text; unzip it"),
     "forgot-gz.txt": (gzip.compress(TEXT.encode()), "a gzip file, not text; give it a name that ends in .gz"),
     "paper.txt": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3", "a PDF document"),

@@ -80,6 +80,6 @@ def test_the_good_files_of_the_folder_are_read(folder, tmp_path, capsys):
     code, out, err = run(f"data {folder}", capsys)
     assert code == 0
     assert "documents   10" in out
-    assert f"note: empty, without any text: {folder}/void.txt" in err
+    assert f"note: files without text: {folder}/void.txt" in err
     assert f"{folder}/thumbs.db; to read them, use a glob" in err
     assert len(os.listdir(folder)) == 10 + 3

@@ -376,6 +376,18 @@ def test_a_glob_over_links_reads_each_file_once(tmp_path):
     assert load_documents(str(tmp_path)) == ["one"]
 
 
+def test_a_glob_over_folders_that_link_to_each_other_ends(tmp_path):
+    """Following every path without a circle would visit n! of them."""
+    names = "abcdefghijkl"
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+    for name in names:
+        for target in names:
+            (tmp_path / name / f"to-{target}").symlink_to(tmp_path / target)
+    assert sorted(load_documents(str(tmp_path / "**" / "*.txt"))) == list(names)
+
+
 def test_double_stars_match_as_the_glob_module_matches(tmp_path):
     for name in ("a.txt", "x/b.txt", "x/y/c.txt", "x/.hidden/d.txt", "x/.e.txt", "x/y/f.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

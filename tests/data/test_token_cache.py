@@ -12,7 +12,7 @@ import pytest
 from headway import tokenizers
 from headway.data import DataSource, Pair, SplitFractions, cache_folder, open_prepared, prepare, token_cache
 from headway.data.shard_files import write_shard
-from headway.data.token_cache import read_sealed, write_sealed
+from headway.data.token_cache import read_checksummed, write_checksummed
 from headway.errors import DataError
 
 DOCUMENTS = [f"Document {i}: the cat sat on mat {i * i}. " * (1 + i % 7) for i in range(60)]
@@ -68,12 +68,12 @@ def link_to_a_shard_elsewhere(entry: Path) -> None:
 
 
 def name_a_shard_elsewhere(entry: Path) -> None:
-    meta = read_sealed(entry / "meta.json")
+    meta = read_checksummed(entry / "meta.json")
     outside = entry.parent.parent / "elsewhere.safetensors"
     arrays = {"tokens": np.array([1, 2], np.uint16), "ends": np.array([2]), "bytes": np.array([2])}
     meta["shards"]["valid"] = {f"../../{outside.name}": write_shard(outside, arrays, "")}
     meta["tokens"]["valid"] = 2
-    write_sealed(entry / "meta.json", meta)
+    write_checksummed(entry / "meta.json", meta)
 
 
 def edit_meta(entry: Path) -> None:
@@ -82,9 +82,9 @@ def edit_meta(entry: Path) -> None:
 
 
 def remove_meta_value(entry: Path, name: str) -> None:
-    meta = read_sealed(entry / "meta.json")
+    meta = read_checksummed(entry / "meta.json")
     del meta[name]
-    write_sealed(entry / "meta.json", meta)
+    write_checksummed(entry / "meta.json", meta)
 
 
 def put_in_place_of(file: Path, make) -> None:
@@ -252,8 +252,8 @@ def prepared_file(cache: Path, file: Path, **options):
 
 def forge_counts(scan: Path) -> None:
     """Counts that would split by position instead of by hash."""
-    document = read_sealed(scan)
-    write_sealed(scan, {**document, "split_counts": {"train": document["n_records"], "valid": 0, "test": 0}})
+    document = read_checksummed(scan)
+    write_checksummed(scan, {**document, "split_counts": {"train": document["n_records"], "valid": 0, "test": 0}})
 
 
 SCAN_DAMAGES = {
@@ -261,9 +261,9 @@ SCAN_DAMAGES = {
     "cut off": lambda scan: scan.write_text(scan.read_text()[:50]),
     "nested deeply": lambda scan: scan.write_text("[" * 100_000),
     "another document": lambda scan: scan.write_text("[1]"),
-    "negative counts": lambda scan: write_sealed(scan, {**read_sealed(scan), "n_units": -5}),
-    "counts that do not add up": lambda scan: write_sealed(scan, {**read_sealed(scan), "n_records": 15}),
-    "no counts": lambda scan: write_sealed(scan, {"identity": read_sealed(scan)["identity"]}),
+    "negative counts": lambda scan: write_checksummed(scan, {**read_checksummed(scan), "n_units": -5}),
+    "counts that do not add up": lambda scan: write_checksummed(scan, {**read_checksummed(scan), "n_records": 15}),
+    "no counts": lambda scan: write_checksummed(scan, {"identity": read_checksummed(scan)["identity"]}),
     "a pipe": lambda scan: put_in_place_of(scan, os.mkfifo),
     "a folder": lambda scan: put_in_place_of(scan, os.mkdir),
     "a link": lambda scan: put_in_place_of(scan, lambda path: path.symlink_to("nowhere")),

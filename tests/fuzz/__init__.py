@@ -1,4 +1,4 @@
-"""Fuzzers: damaged, hostile and interrupted everything. `make fuzz` runs them for an hour, CI for half a minute.
+"""Fuzzers: damaged files, hostile values, signals and kills. `make fuzz` runs them for an hour, CI for half a minute.
 
 An area is a file here; each of its cases is a function of a seed, so a finding can be repeated:
 

@@ -1,8 +1,8 @@
 """Damaged token caches: whatever lies in the cache folder, the tokens are those of the text, or an error says why not.
 
 A case copies an intact cache with entries of several texts, tokenizers and splits, damages it in one to three ways, and
-prepares one of the texts again. The tokens must be the undisturbed ones, the entry whole afterwards, an entry that is
-made again reported, and the user's own files untouched, though links in the cache lead to them.
+prepares one of the texts again. The tokens must be the undisturbed ones, the entry intact afterwards, a rebuilt entry
+reported, and the user's own files untouched, though links in the cache lead to them.
 """
 
 import json
@@ -18,7 +18,7 @@ from unittest import mock
 
 from headway import tokenizers
 from headway.data import SplitFractions, open_prepared, prepare, token_cache, token_shards
-from headway.data.token_cache import read_sealed, write_sealed
+from headway.data.token_cache import read_checksummed, write_checksummed
 from headway.data.token_shards import PreparedCorpus
 from headway.errors import DataError
 from headway.tokenizers import Tokenizer
@@ -26,7 +26,7 @@ from tests.fuzz.harness import Area
 from tests.fuzz.mutations import mutate_bytes, mutate_json, mutate_json_text, remove, replace_file
 
 SHARD_BYTES = 1000
-MAX_FILE_BYTES = 10**6  # of files to change: another damage may have put a sparse file of gigabytes there
+MAX_FILE_BYTES = 10**6  # of files to change: an earlier mutation may have put a sparse file of gigabytes there
 SPLITS = ("train", "valid", "test")
 THESIS = "my thesis"
 
@@ -187,11 +187,11 @@ class Caches(Area):
 
 def seal_mutated(file: Path, rng: random.Random) -> None:
     try:
-        document = mutate_json(read_sealed(file), rng)
+        document = mutate_json(read_checksummed(file), rng)
     except (DataError, OSError):
         return
     if isinstance(document, dict):
-        write_sealed(file, document)
+        write_checksummed(file, document)
 
 
 def make_accessible(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Random command lines: any verb with any of its options, with valid, borderline and hostile values.
 
-The parser itself lists verbs, options and their types, so a new option is fuzzed from the day it exists. What an option
-may hold beside its type is in the tables below. Options that say how much work to do get small values, or values that
-must be refused, so that every case ends soon.
+The parser itself lists verbs, options and their types, so a new option is fuzzed from the day it exists. The tables
+below have values for options whose type says too little. Options that say how much work to do get small values, or
+values that must be refused, so that every case ends soon.
 """
 
 import random
@@ -130,7 +130,7 @@ SLOW = {("demo",), ("check", "resume"), ("sweep",), ("compare",), ("lr-find",), 
 
 
 def random_command(rng: random.Random) -> list[str]:
-    """A command line that ends soon, whatever it is answered with."""
+    """A command line that ends soon, whether or not it succeeds."""
     verb = rng.choice([*COMMANDS, *(path for path in COMMANDS if path not in SLOW)])
     hostility = rng.choice([0.0, 0.0, 0.1, 0.3])  # without any, most commands get far
     command = COMMANDS[verb]

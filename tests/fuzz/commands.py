@@ -1,4 +1,4 @@
-"""Random command lines: every one ends with an exit code of its own, a clear line, and its inputs as they were."""
+"""Random command lines: each ends with a documented exit code and a clear message, and leaves its inputs unchanged."""
 
 import contextlib
 import importlib

@@ -1,7 +1,7 @@
 """Hostile values for every field of every family: in `create`, in a config class and in a config.json.
 
 What is built must compute numbers, in forward and step by step, and have the value that was asked for. The free memory
-is pretended to be small, so that a size which is not refused in time shows as memory taken.
+is faked to be small, so that a size that is not refused shows up as allocated memory.
 """
 
 import json

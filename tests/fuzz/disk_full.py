@@ -1,4 +1,4 @@
-"""A disk that fills up at a random moment: one clear error, nothing that was there is lost, and the work resumes.
+"""A disk that fills up at a random moment: one clear error, no existing file is lost, and the work resumes.
 
 The disk is a small tmpfs where the user may mount one. Elsewhere a limit on the size of files fills it.
 """

@@ -1,7 +1,7 @@
 """Model directories of every family, head and layout, damaged: they load to the same model, or are refused.
 
-What loads must compute logits of the right shape; equal ones, if neither the config nor a tensor was changed, and
-numbers, if no tensor was. Of a `headway-…` config every key must have arrived in the model's config.
+A model that loads must compute logits of the right shape: the same ones if neither the config nor a tensor was changed,
+and no NaN if no tensor was. Every key of a `headway-…` config must be in the model's config.
 """
 
 import json

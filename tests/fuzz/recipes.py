@@ -1,4 +1,4 @@
-"""Damaged recipes: whatever loads is the same after being written and read again, and prints as it is."""
+"""Damaged recipes: one that loads is the same after being written and read again, and in --print-config."""
 
 import contextlib
 import io

@@ -1,7 +1,7 @@
 """Scores: tiny texts and records, models of every family and every objective, scored and trained for a step or two.
 
-Every score must equal a computation by the definition, in float64 and one window at a time, or be refused. A mean over
-no targets, and a score of weights that are not numbers, must never come out as a number.
+Every score must equal its definition, computed in float64 and one window at a time, or be refused. A mean over no
+targets and a score of NaN weights must be refused.
 """
 
 import json

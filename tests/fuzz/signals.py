@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C against every command at random moments: it ends in time, nothing is half-written."""
+"""SIGTERM, SIGHUP and Ctrl-C sent to every command at random moments: it ends in time, and no file is half-written."""
 
 import os
 import random
@@ -269,7 +269,7 @@ def _start_interpreter(command: list[str], folder: Path) -> _Interpreter:
 
 
 def _wait_for_processes(folder: Path) -> None:
-    """What a command has started ends with it: the process that watches it, and the workers of a sweep."""
+    """The processes that a command has started end with it: its watchdog, and the workers of a sweep."""
     deadline = time.monotonic() + MAX_SECONDS
     while left := [process for process in psutil.process_iter() if _is_in(process, folder)]:
         assert time.monotonic() < deadline, f"goes on after its command has ended: {left}"

@@ -1,4 +1,4 @@
-"""The fuzzers find what they are there to find: planted faults of every kind are reported, and nothing else is."""
+"""The harness reports planted faults of every kind, and nothing else."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Runs of a second, one for each way of training: what kills, full disks and second writers disturb."""
+"""Runs of a second, one for each way of training, to be disturbed by kills, full disks and second writers."""
 
 import os
 from pathlib import Path

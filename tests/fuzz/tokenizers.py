@@ -1,7 +1,7 @@
-"""Tokenizer files of every format, damaged or hostile: refused, or they encode as they claim to.
+"""Tokenizer files of every format, damaged or hostile: each is refused, or encodes consistently.
 
-What loads must give the same ids twice, by the fast encoder and the plain one, and after saving and loading; ids must
-be below the size of the vocabulary; and the bytes that `lost_bytes` does not charge must come back from decoding.
+A tokenizer that loads must give the same ids on every call, with the fast encoder and the plain one, and after saving
+and loading. Ids must be below the vocabulary size, and decoding must restore the bytes that are not charged as lost.
 """
 
 import base64

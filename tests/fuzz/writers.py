@@ -1,4 +1,4 @@
-"""Two processes that write the same run, cache entry or model directory at the same time: one wins, none is mixed."""
+"""Two processes write the same run, cache entry or model directory at the same time: one wins, and nothing is mixed."""
 
 import random
 import shutil

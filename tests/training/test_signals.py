@@ -8,7 +8,7 @@ import pytest
 import headway
 from headway.runs import Run
 from headway.training.resume_check import differences
-from headway.training.signals import FIRST_WORDS, stop_request
+from headway.training.signals import STOP_MESSAGE, stop_request
 from headway.training.trainer import Trainer
 from tests.training.recipes import TINY, make
 
@@ -74,7 +74,7 @@ def test_only_ctrl_c_stops_at_once(numbers):
         for number in numbers:
             os.kill(os.getpid(), number)
         assert stop.is_set()
-    assert messages == [FIRST_WORDS]
+    assert messages == [STOP_MESSAGE]
 
 
 def test_a_second_ctrl_c_raises_what_is_lost(monkeypatch):

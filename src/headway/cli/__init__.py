@@ -96,7 +96,7 @@ for _section, _verbs in VERBS.items():
 def main(argv: list[str] | None = None) -> None:
     """Run a command line. Errors that the user can fix become one line on stderr and an exit code."""
     try:
-        with exit_on_signals(has_deadline=argv is None):  # the process is this command's own
+        with exit_on_signals(has_deadline=argv is None):  # the process runs this command only
             app(args=argv, prog_name="headway")
     except KeyboardInterrupt as interrupt:
         print(str(interrupt) or "interrupted", file=sys.stderr)
@@ -115,5 +115,5 @@ def main(argv: list[str] | None = None) -> None:
         print("Error: out of memory: use a smaller model, a smaller batch or less data at a time", file=sys.stderr)
         raise SystemExit(1) from None
     except RecursionError:
-        print("Error: something is nested too deeply to be read: simplify the input", file=sys.stderr)
+        print("Error: the input is nested too deeply: use a simpler one", file=sys.stderr)
         raise SystemExit(1) from None

@@ -7,7 +7,7 @@ import typer
 
 from headway.cli.help import CommandApp
 from headway.cli.options import Device, Dtype, Json, Settings, print_json
-from headway.cli.recipe_notes import load_recipe_noting
+from headway.cli.recipe_notes import load_recipe_with_notes
 from headway.errors import ConfigError
 from headway.runs import Run
 from headway.temporary_files import TemporaryFolder
@@ -53,7 +53,7 @@ def resume(
     from headway.training.resume_check import check_resume
 
     overrides = [*(settings or []), *([f"train.device={device}"] if device != "auto" else [])]
-    config = load_recipe_noting(recipe, overrides, ignored=("train.steps", "train.max_seconds"))
+    config = load_recipe_with_notes(recipe, overrides, ignored=("train.steps", "train.max_seconds"))
     with TemporaryFolder() as temporary:
         folder = temporary if out is None else Run.check_free(out)
         folder.mkdir(parents=True, exist_ok=True)

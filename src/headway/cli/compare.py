@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from headway.cli.completion import complete_setting
-from headway.cli.option_use import LeavesOnly, OnlyOn, check_options_for
+from headway.cli.option_use import AllowsOnly, OnlyFor, check_options_for
 from headway.cli.options import Json, check_minimum, check_picture, command, print_json, with_option_groups
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ class ScoringFlags:
     long_data: Annotated[
         str | None,
         typer.Option(help="Pairs: also score longer sentences, such as dates+24, by length."),
-        OnlyOn(data="pairs"),
+        OnlyFor(data="pairs"),
     ] = None
     limit: Annotated[
-        int, typer.Option(help="Pairs: the number of held-out sources to translate."), OnlyOn(data="pairs")
+        int, typer.Option(help="Pairs: the number of held-out sources to translate."), OnlyFor(data="pairs")
     ] = 1000
-    num_beams: Annotated[int, typer.Option(help="Pairs: beams of the search; 1 is greedy."), OnlyOn(data="pairs")] = 1
+    num_beams: Annotated[int, typer.Option(help="Pairs: beams of the search; 1 is greedy."), OnlyFor(data="pairs")] = 1
     prompt: Annotated[
         str | None,
         typer.Option(help="Text: the prompt of the samples. Default: the first held-out words."),
-        OnlyOn(data="text"),
+        OnlyFor(data="text"),
     ] = None
 
     @property
@@ -78,7 +78,7 @@ def compare(
     ] = None,
     *,
     data: Annotated[str, typer.Option(help="Text or pairs: a built-in corpus, a file, a folder, …")] = "pydocs",
-    budget: Annotated[BudgetFlags, OnlyOn(models="to train")],
+    budget: Annotated[BudgetFlags, OnlyFor(models="to train")],
     context: Annotated[
         int | None, typer.Option(help="Context of all models, in tokens. Default: 128 for text, 512 for pairs.")
     ] = None,
@@ -103,7 +103,7 @@ def compare(
         Path | None, typer.Option(help="Plot file, .png, .svg or .pdf. Default: compare.png in the folder.")
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="List the available models and exit."), LeavesOnly("--json")
+        bool, typer.Option("--list", help="List the available models and exit."), AllowsOnly("--json")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.completion import complete_run
-from headway.cli.option_use import OnlyOn, check_options_for
+from headway.cli.option_use import OnlyFor, check_options_for
 from headway.cli.options import Dtype, Json, check_new_file, print_json
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def convert(
         ),
     ],
     out: Annotated[Path, typer.Argument(help="The new model directory; for n-grams also FILE.arpa or FILE.counts.")],
-    dtype: Annotated[Dtype, OnlyOn(model="directory")] = "auto",
+    dtype: Annotated[Dtype, OnlyFor(model="directory")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is a model or a file of n-grams.")] = False,
     json: Json = False,
 ) -> None:
@@ -65,19 +65,21 @@ def convert(
 
 
 def _check_new_directory(folder: Path, force: bool) -> None:
-    """Refuse a folder that exists, unless it is a model that is meant to be replaced or it is empty."""
+    """Refuse a folder that exists, unless it is empty, or a model and `force` is set."""
     from headway.errors import CheckpointError
 
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not _is_model_directory(folder):
-        raise CheckpointError(f"{folder} exists and is not a model directory, so nothing may replace it: name another")
+        raise CheckpointError(
+            f"{folder} exists and is not a model directory, so nothing may replace it: name another folder"
+        )
     if not force:
         raise CheckpointError(f"{folder} already exists: name another folder, or add --force to replace this model")
 
 
 def _is_model_directory(folder: Path) -> bool:
-    """Whether a folder holds a model and nothing that a model would not have, such as other folders."""
+    """Whether a folder holds a model, and no folder that a model would not have."""
     from headway.errors import HeadwayError
     from headway.file_reading import read_json
     from headway.models.serialization import SHARDS

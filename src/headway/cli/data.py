@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.option_use import OnlyBeside, OnlyWithout
+from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.cli.options import Json, ReadFlags, check_minimum, print_json, with_option_groups
 from headway.errors import count
 
@@ -58,10 +58,10 @@ def data(
     cache: Annotated[
         Path | None,
         typer.Option(help="Folder for prepared tokens. Default: $HEADWAY_CACHE."),
-        OnlyBeside("--prepare", why="nothing is written without --prepare: add it"),
+        OnlyWith("--prepare", why="nothing is written without --prepare: add it"),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Threads that tokenize. Default: one per core."), OnlyBeside("--prepare")
+        int | None, typer.Option(help="Threads that tokenize. Default: one per core."), OnlyWith("--prepare")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -186,13 +186,13 @@ def _summarize(
 
 
 def _print_notes(source: "DataSource") -> None:
-    """Name the files that add nothing to the data, on stderr."""
+    """Name the files that are empty or not read, on stderr."""
     from headway.data.faulty_files import describe_left_out
 
     if source.empty_files:
         names = ", ".join(map(str, source.empty_files[:MAX_NAMED_FILES]))
         more = f" and {len(source.empty_files) - MAX_NAMED_FILES:,} more" * (len(source.empty_files) > MAX_NAMED_FILES)
-        print(f"note: empty, without any text: {names}{more}; delete them, or fill them", file=sys.stderr)
+        print(f"note: files without text: {names}{more}; delete them, or add text to them", file=sys.stderr)
     if source.left_out:
         print(f"note: {describe_left_out(source.left_out)}", file=sys.stderr)
 

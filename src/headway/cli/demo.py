@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.options import Json, Settings, command, print_json
-from headway.cli.recipe_notes import load_recipe_noting
+from headway.cli.recipe_notes import load_recipe_with_notes
 
 if TYPE_CHECKING:
     from headway.training.demo import DemoResult
@@ -33,7 +33,7 @@ def demo(
     from headway.display import TrainingDisplay, print_status
     from headway.training.demo import run_demo
 
-    load_recipe_noting("demo", settings or [], ignored=() if seconds is None else ("train.max_seconds",))
+    load_recipe_with_notes("demo", settings or [], ignored=() if seconds is None else ("train.max_seconds",))
     with TrainingDisplay() as display:
         result = run_demo(
             out=out,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 
 from headway.cli.completion import complete_run
-from headway.cli.option_use import LeavesOnly, OnlyOn, check_options_for
+from headway.cli.option_use import AllowsOnly, OnlyFor, check_options_for
 from headway.cli.options import (
     BatchSize,
     Json,
@@ -51,7 +51,7 @@ class TranslationFlags:
     hypotheses: Annotated[
         Path | None,
         typer.Option(help="Score this file instead of a model's translations."),
-        LeavesOnly("--references", "--against", "--sentences", "--limit", "--lowercase", "--json"),
+        AllowsOnly("--references", "--against", "--sentences", "--limit", "--lowercase", "--json"),
     ] = None
     against: Annotated[
         str | None,
@@ -91,17 +91,17 @@ def evaluate(
     split: Annotated[
         Literal["valid", "test"],
         typer.Option(help="The held-out split of the run's own data."),
-        OnlyOn(text="the run's own"),
+        OnlyFor(text="the run's own"),
     ] = "valid",
     context: Annotated[
         int | None,
         typer.Option(help="Tokens per window. Default: that of the run, or the model's."),
-        OnlyOn(model="language model"),
+        OnlyFor(model="language model"),
     ] = None,
-    translation: Annotated[TranslationFlags, OnlyOn(model="translation model")],
-    reranking: Annotated[RerankingFlags, OnlyOn(model="translation model")],
+    translation: Annotated[TranslationFlags, OnlyFor(model="translation model")],
+    reranking: Annotated[RerankingFlags, OnlyFor(model="translation model")],
     loading: LoadFlags,
-    batch_size: Annotated[BatchSize, OnlyOn(model=("language model", "translation model"))] = 16,
+    batch_size: Annotated[BatchSize, OnlyFor(model=("language model", "translation model"))] = 16,
     json: Json = False,
 ) -> None:
     """Score a model on held-out text.

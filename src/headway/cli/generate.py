@@ -132,7 +132,7 @@ def _check_length(min_new_tokens: Any, max_new_tokens: int | None) -> None:
 
 
 def _check_search(samplers: SamplerFlags) -> None:
-    """Refuse the samplers' flags that a search would ignore. Those of samplers that draw are refused by the search."""
+    """Refuse sampler flags that a search would ignore. The search itself refuses samplers that draw at random."""
     for name in ("temperature", "sampler_order", "sampler_preset"):
         if samplers[name] is not None:
             raise typer.BadParameter(ONLY_SAMPLING.why, param_hint=f"--{name.replace('_', '-')}")

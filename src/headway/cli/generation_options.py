@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from headway.cli.option_use import LeavesOnly, OnlyBeside, OnlyWithout
+from headway.cli.option_use import AllowsOnly, OnlyWith, OnlyWithout
 from headway.cli.options import BeamFlags, Json, check_new_file, unescaped
 from headway.cli.prompt_files import JSON_LINES
 
@@ -16,8 +16,8 @@ ONLY_SAMPLING = OnlyWithout(
     "--contrastive-alpha",
     why="does not apply to a search, which draws nothing at random and ends at EOS or --stop-token-id: leave it out",
 )
-ONLY_BEAMS = OnlyBeside("--num-beams", why="is an option of beam search: add --num-beams")
-_TO_A_FILE = OnlyBeside("--out", why="says what to do with a file: add --out FILE.jsonl")
+ONLY_BEAMS = OnlyWith("--num-beams", why="is an option of beam search: add --num-beams")
+_TO_A_FILE = OnlyWith("--out", why="has no effect without a file: add --out FILE.jsonl")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StopFlags:
         bool,
         typer.Option("--include-stop", help="Keep the stop string in the text."),
         ONLY_SAMPLING,
-        OnlyBeside("--stop"),
+        OnlyWith("--stop"),
     ] = False
 
     @property
@@ -68,7 +68,7 @@ class SearchFlags:
     contrastive_k: Annotated[
         int | None,
         typer.Option(help=f"Contrastive search: candidates. Default: {DEFAULT_CONTRASTIVE_K}."),
-        OnlyBeside("--contrastive-alpha", why="is an option of contrastive search: add --contrastive-alpha"),
+        OnlyWith("--contrastive-alpha", why="is an option of contrastive search: add --contrastive-alpha"),
     ] = None
 
     def options(self, beams: BeamFlags) -> dict[str, Any]:
@@ -139,5 +139,5 @@ class OutputFlags:
         bool, typer.Option("--explain", help="Show what each sampler did to each token."), ONLY_SAMPLING
     ] = False
     list_all: Annotated[
-        bool, typer.Option("--list-samplers", hidden=True, help="List all samplers and exit."), LeavesOnly("--json")
+        bool, typer.Option("--list-samplers", hidden=True, help="List all samplers and exit."), AllowsOnly("--json")
     ] = False

@@ -53,7 +53,7 @@ class Sampling:
 
     @property
     def draws(self) -> bool:
-        """Whether a sampler draws at random, beside the choice of the token."""
+        """Whether a filter also draws at random (xtc)."""
         return self.samplers["xtc_probability"] is not None
 
     @property
@@ -173,7 +173,7 @@ class Search:
 
     @cached_property
     def _note_once(self) -> Callable[[Any], None]:
-        """Print the notes of the first pipeline: those of further batches are the same."""
+        """Print the notes of the first pipeline only: those of later batches are the same."""
         is_first = iter([True])
         return lambda pipe: print_notes(pipe) if next(is_first, False) else None
 

@@ -1,7 +1,7 @@
 """How commands are declared and how their help is laid out.
 
 `CommandApp` is a Typer app whose commands share four things: help that fits 80 columns with nothing cut off, answers to
-unknown options and words (unknown_options.py, unexpected_words.py), refusals of options that cannot matter
+unknown options and words (unknown_options.py, unexpected_words.py), refusals of options without effect
 (option_use.py), and `--plugin`, which imports your own module before the command runs.
 
 Help has sections. An option names its own, `typer.Option(rich_help_panel="Search")`, as does a command,

@@ -17,7 +17,7 @@ from headway.cli.options import (
     print_json,
     repeat_settings,
 )
-from headway.cli.recipe_notes import load_recipe_noting
+from headway.cli.recipe_notes import load_recipe_with_notes
 
 # A sweep sets the learning rate of every step itself, and neither saves nor evaluates.
 IGNORED = (
@@ -61,7 +61,7 @@ def lr_find(
 
     with TrainingDisplay(bar=False) as display:
         sweep = find_lr(
-            load_recipe_noting(recipe, overrides, ignored=IGNORED),
+            load_recipe_with_notes(recipe, overrides, ignored=IGNORED),
             low=low,
             high=high,
             steps=steps,

@@ -1,15 +1,15 @@
-"""Options that cannot matter are refused, never ignored in silence.
+"""An option that would have no effect is an error: no option is silently ignored.
 
-An option that matters only in some contexts says so where it is declared:
+An option that has an effect only in some contexts says so where it is declared:
 
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=…), OnlyBeside("--out")] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=…), OnlyWith("--out")] = False
     samples: Annotated[int, typer.Option(help=…), OnlyWithout("--prepare")] = 3
-    num_beams: Annotated[int, typer.Option(help=…), OnlyOn(data="pairs")] = 1
-    show_list: Annotated[bool, typer.Option("--list", help=…), LeavesOnly("--json")] = False
+    num_beams: Annotated[int, typer.Option(help=…), OnlyFor(data="pairs")] = 1
+    show_list: Annotated[bool, typer.Option("--list", help=…), AllowsOnly("--json")] = False
 
-The first two and the last are checked before the command runs. What a command works on is known later: it calls
-`check_options_for("pydocs, which is text", data="text")`. Only what the user typed is checked: a default is never
-complained about. tests/cli/test_option_use.py gives every option of every command where it cannot matter.
+`OnlyFor` depends on the model or the data, so the command checks it once they are known:
+`check_options_for("pydocs, which is text", data="text")`. The other rules are checked before the command runs. Defaults
+are never checked, only what the user typed. tests/cli/test_option_use.py tries every option where it has no effect.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,8 +21,8 @@ from typing import Any, get_args
 import typer
 
 
-class OnlyBeside:
-    """The option matters only beside one of these."""
+class OnlyWith:
+    """The option has an effect only together with one of these options."""
 
     def __init__(self, *options: str, why: str = ""):
         self.options, self.why = options, why
@@ -30,11 +30,11 @@ class OnlyBeside:
     def problem(self, typed: Collection[str]) -> str:
         if any(option in typed for option in self.options):
             return ""
-        return self.why or f"has no effect without {_listed(self.options)}: leave it out, or add that"
+        return self.why or f"has no effect without {_listed(self.options)}: add it, or leave this option out"
 
 
 class OnlyWithout:
-    """The option matters only without each of these."""
+    """The option has an effect only without all of these options."""
 
     def __init__(self, *options: str, why: str = ""):
         self.options, self.why = options, why
@@ -44,15 +44,15 @@ class OnlyWithout:
         return "" if unwanted is None else self.why or f"has no effect with {unwanted}: leave one of them out"
 
 
-class LeavesOnly:
-    """Beside this option only these matter, such as `--json` beside `--list`."""
+class AllowsOnly:
+    """With this option, only these have an effect: `--json` with `--list`."""
 
     def __init__(self, *options: str):
         self.options = options
 
 
-class OnlyOn:
-    """The option matters only on some models or data: `OnlyOn(data="pairs")`, in the words of the command."""
+class OnlyFor:
+    """The option has an effect only on some models or data: `OnlyFor(data="pairs")`. Each command chooses its kinds."""
 
     def __init__(self, **kinds: str | tuple[str, ...]):
         self.kinds = {aspect: (kind,) if isinstance(kind, str) else kind for aspect, kind in kinds.items()}
@@ -61,8 +61,8 @@ class OnlyOn:
         return all(kind in self.kinds.get(aspect, (kind,)) for aspect, kind in kinds.items())
 
 
-Rule = OnlyBeside | OnlyWithout | LeavesOnly | OnlyOn
-GENERAL_OPTIONS = ("--plugin", "--help")  # matter everywhere
+Rule = OnlyWith | OnlyWithout | AllowsOnly | OnlyFor
+GENERAL_OPTIONS = ("--plugin", "--help")  # of every command
 
 
 def rules_of(command: Any) -> dict[str, list[Rule]]:
@@ -72,11 +72,11 @@ def rules_of(command: Any) -> dict[str, list[Rule]]:
         name_of(parameter): [rule for rule in get_args(annotations.get(parameter.name)) if isinstance(rule, Rule)]
         for parameter in command.params
     }
-    return {name: found for name, found in rules.items() if found}
+    return {name: option_rules for name, option_rules in rules.items() if option_rules}
 
 
 def name_of(parameter: Any) -> str:
-    """As the user types it: "--num-beams"; arguments as the usage line has them: "MODEL"."""
+    """An option as the user types it, "--num-beams"; an argument as the usage line shows it, "MODEL"."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
     return next((name for name in parameter.opts if name.startswith("--")), str(parameter.opts[0]))
@@ -92,20 +92,20 @@ class _TypedOptions:
     def check(self) -> None:
         for name in self.names:
             for rule in self.rules.get(name, []):
-                if isinstance(rule, LeavesOnly):
+                if isinstance(rule, AllowsOnly):
                     self._check_alone(name, rule)
-                elif not isinstance(rule, OnlyOn) and (problem := rule.problem(self.names)):
+                elif not isinstance(rule, OnlyFor) and (problem := rule.problem(self.names)):
                     raise typer.BadParameter(problem, param_hint=name)
 
-    def _check_alone(self, name: str, rule: LeavesOnly) -> None:
-        for other in self.names:
-            if other not in (name, *rule.options, *GENERAL_OPTIONS):
-                raise typer.BadParameter(f"has no effect with {name}: leave one of them out", param_hint=other)
+    def _check_alone(self, name: str, rule: AllowsOnly) -> None:
+        for option in self.names:
+            if option not in (name, *rule.options, *GENERAL_OPTIONS):
+                raise typer.BadParameter(f"has no effect with {name}: leave one of them out", param_hint=option)
 
     def check_for(self, subject: str, **kinds: str) -> None:
         for name in self.names:
             for rule in self.rules.get(name, []):
-                if isinstance(rule, OnlyOn) and not rule.applies_to(**kinds):
+                if isinstance(rule, OnlyFor) and not rule.applies_to(**kinds):
                     raise typer.BadParameter(f"does not apply to {subject}: leave it out", param_hint=name)
 
 
@@ -114,7 +114,7 @@ _typed: ContextVar[_TypedOptions] = ContextVar("typed options")
 
 @contextmanager
 def checked_options(command: Any, ctx: Any) -> Iterator[None]:
-    """Refuse options that have no effect, and let the command ask about those that depend on what it works on."""
+    """Refuse options without effect. The block may call `check_options_for` for those that depend on model or data."""
     typed = [name_of(p) for p in command.params if _is_typed(ctx, p)]
     options = _TypedOptions(typed, rules_of(command))
     options.check()
@@ -126,8 +126,8 @@ def checked_options(command: Any, ctx: Any) -> Iterator[None]:
 
 
 def check_options_for(subject: str, **kinds: str) -> None:
-    """Refuse options that do not matter on a model or data of these kinds. `subject` names it in the error."""
-    if (options := _typed.get(None)) is not None:  # None: the function of a verb, called from Python
+    """Refuse options that have no effect on a model or data of these kinds; the error calls it `subject`."""
+    if (options := _typed.get(None)) is not None:  # None: a verb's function was called from Python
         options.check_for(subject, **kinds)
 
 

@@ -52,8 +52,8 @@ Settings = Annotated[
 def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a verb whose type is a dataclass by one option per field of that dataclass.
 
-    If the dataclass has a `section`, its options stand in that section of the help. Rules of the parameter (see
-    option_use.py) are those of all its options: `beams: Annotated[BeamFlags, OnlyBeside("--num-beams")]`.
+    If the dataclass has a `section`, the help lists its options there. Rules of the parameter (see option_use.py)
+    apply to all its options: `beams: Annotated[BeamFlags, OnlyWith("--num-beams")]`.
     """
     signature = inspect.signature(verb)
     types = {p.name: (get_args(p.annotation) or (p.annotation,)) for p in signature.parameters.values()}

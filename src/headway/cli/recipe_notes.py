@@ -1,4 +1,4 @@
-"""Recipes on the command line: load one, and say which of the given settings change nothing."""
+"""Load a recipe for a command, and note the user's settings that have no effect."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from headway.config import Recipe
 
 
-def load_recipe_noting(recipe: str, overrides: Sequence[str], *, ignored: Iterable[str] = ()) -> "Recipe":
-    """The recipe with its overrides. A note on stderr names each setting that has no effect, of those in --set and in
-    a TOML file of the user: what a shipped recipe or a run has is not the user's doing. `ignored` are settings, or
-    tables such as "eval", that the command itself does not use."""
+def load_recipe_with_notes(recipe: str, overrides: Sequence[str], *, ignored: Iterable[str] = ()) -> "Recipe":
+    """The recipe with its overrides. A note on stderr names each setting without effect in --set or in the user's TOML
+    file; shipped recipes and runs are not checked. `ignored` are settings that this command does not use, or tables
+    of them such as "eval"."""
     from headway.config import load_recipe
     from headway.config.recipe_loading import parse_setting
     from headway.config.setting_use import unused_settings
@@ -22,14 +22,14 @@ def load_recipe_noting(recipe: str, overrides: Sequence[str], *, ignored: Iterab
     notes = unused_settings(config, [*overridden, *_settings_in_file(recipe)])
     for name in overridden:
         if name in ignored or name.partition(".")[0] in ignored:
-            notes.setdefault(name, f"{name} has no effect on this command")
+            notes.setdefault(name, f"{name} has no effect in this command")
     for note in notes.values():
         print_status(f"note        {note}")
     return config
 
 
 def _settings_in_file(recipe: str) -> list[str]:
-    """The settings in a TOML file of the user; none for a shipped recipe or a run."""
+    """The settings in the user's TOML file; none for a shipped recipe or a run."""
     from headway.config import RECIPES, find_recipe
     from headway.config.recipe_loading import parse_toml
     from headway.config.setting_use import settings_in

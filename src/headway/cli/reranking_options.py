@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from headway.cli.option_use import OnlyBeside, OnlyWithout
+from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.runs import Run
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headway.generation.noisy_channel import NoisyChannelReranker
 
 
-_NEEDS_RERANKER = OnlyBeside("--reverse-model", "--lm", why="needs a reranker: add --reverse-model or --lm")
+_NEEDS_RERANKER = OnlyWith("--reverse-model", "--lm", why="needs a reranker: add --reverse-model or --lm")
 
 
 @dataclass(frozen=True)

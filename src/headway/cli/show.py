@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headway.cli.help import CommandApp
-from headway.cli.option_use import OnlyBeside, OnlyWithout
+from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.cli.options import Json, check_picture, note_unknown_text, print_json, print_notes
 from headway.cli.sampler_options import parse_setting
 
@@ -111,7 +111,7 @@ def sampling(
         OnlyWithout("MODEL", why="a model computes its own logits: choose one of the two"),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of tokens to show, at least 1.")] = 12,
-    seed: Annotated[int, typer.Option(help="Seed of samplers that draw at random (xtc)."), OnlyBeside("--set")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of samplers that draw at random (xtc)."), OnlyWith("--set")] = 0,
     out: Out = None,
     json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.option_use import OnlyBeside, OnlyOn, check_options_for
+from headway.cli.option_use import OnlyFor, OnlyWith, check_options_for
 from headway.cli.options import (
     Device,
     Json,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headway.sweeps import SweepResult
 
 
-OF_A_RECIPE = OnlyOn(recipe="recipe")  # a sweep that is continued has its own
+OF_A_RECIPE = OnlyFor(recipe="recipe")  # a sweep that is continued has its own
 
 
 def sweep(
@@ -52,7 +52,7 @@ def sweep(
         OF_A_RECIPE,
     ] = None,
     seed: Annotated[
-        int, typer.Option(rich_help_panel="Search", help="Seed of the random points."), OnlyBeside("--random")
+        int, typer.Option(rich_help_panel="Search", help="Seed of the random points."), OnlyWith("--random")
     ] = 0,
     halving: Annotated[
         bool,

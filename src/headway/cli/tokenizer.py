@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.help import CommandApp
-from headway.cli.option_use import OnlyOn, check_options_for
+from headway.cli.option_use import OnlyFor, check_options_for
 from headway.cli.options import (
     Json,
     ReadFlags,
@@ -248,7 +248,7 @@ def _batches(lines: Iterator[str]) -> Iterator[list[str]]:
 @app.command()
 def show(
     tokenizers: Annotated[list[str], typer.Argument(help="One tokenizer or more, then the text: TOKENIZER… TEXT.")],
-    lines: Annotated[int, typer.Option(help="Lines of the text to show, at least 0."), OnlyOn(text="given")] = 8,
+    lines: Annotated[int, typer.Option(help="Lines of the text to show, at least 0."), OnlyFor(text="given")] = 8,
     json: Json = False,
 ) -> None:
     """Show how tokenizers split a text, and compare them.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.completion import complete_recipe
-from headway.cli.option_use import LeavesOnly, OnlyBeside
+from headway.cli.option_use import AllowsOnly, OnlyWith
 from headway.cli.options import Device, Json, Settings, command, print_json
-from headway.cli.recipe_notes import load_recipe_noting
+from headway.cli.recipe_notes import load_recipe_with_notes
 from headway.runs import Run
 
 if TYPE_CHECKING:
@@ -43,21 +43,21 @@ def train(
         bool,
         typer.Option(
             "--force",
-            help="With --resume: also if scores start anew (another split or metric), or all checkpoints are gone.",
+            help="With --resume: also if scores are reset (another split or metric), or all checkpoints are gone.",
         ),
-        OnlyBeside("--resume", why="it is for --resume; a new run never overwrites anything"),
+        OnlyWith("--resume", why="has no effect without --resume: a new run never overwrites anything"),
     ] = False,
     device: Device = "auto",
     dtype: Annotated[
         str, typer.Option(help="float32 or bfloat16; auto takes bfloat16 on CUDA, float32 elsewhere.")
     ] = "auto",
     show_list: Annotated[
-        bool, typer.Option("--list", help="List the shipped recipes and exit."), LeavesOnly("--json")
+        bool, typer.Option("--list", help="List the shipped recipes and exit."), AllowsOnly("--json")
     ] = False,
     print_config: Annotated[
         bool,
         typer.Option("--print-config", help="Print every setting with its value, as TOML, and exit."),
-        LeavesOnly("RECIPE", "--set", "--device", "--dtype", "--json"),
+        AllowsOnly("RECIPE", "--set", "--device", "--dtype", "--json"),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -85,7 +85,7 @@ def train(
     overrides = [*(settings or [])]
     overrides += [f"train.device={device}"] if device != "auto" else []
     overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
-    config = load_recipe_noting(recipe, overrides)
+    config = load_recipe_with_notes(recipe, overrides)
     _note_replaced_model(recipe, config, overrides)
     if print_config:
         _print_config(config, json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from headway.cli.option_use import OnlyBeside, OnlyWithout
+from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.cli.options import (
     BatchSize,
     BeamFlags,
@@ -46,7 +46,7 @@ class FileFlags:
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace --out if it exists."),
-        OnlyBeside("--out", why="says what to do with a file: add --out FILE"),
+        OnlyWith("--out", why="has no effect without a file: add --out FILE"),
     ] = False
 
     @property

@@ -1,5 +1,5 @@
-"""Answers to words on a command line that have no place there: commands that do not exist, arguments that are too many,
-values that are not numbers, and bytes that are no text.
+"""Errors about unexpected words on the command line: unknown commands, too many arguments, values that are not numbers,
+and bytes that are not text.
 
 $ headway sample runs/demo
 Error: no command 'sample'; did you mean headway generate?
@@ -47,7 +47,7 @@ def explain_unknown_command(name: str, ctx: Any) -> str:
 
 
 def explain_unreadable_words(words: list[str]) -> str:
-    """One line about the first word that is no text, because its bytes are not UTF-8 or one is zero; else empty."""
+    """An error about the first word that is not UTF-8 or has a zero byte; empty if there is none."""
     for number, word in enumerate(words, 1):
         if "\0" in word:
             return f"word {number} of the command line holds a zero byte: leave it out"

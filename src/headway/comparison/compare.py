@@ -203,7 +203,7 @@ def _prepare(setup: _Setup, out_dir: Path, on_message: OnMessage) -> tuple[Share
 
 
 def _unused_settings(setup: _Setup, recipes: Mapping[str, Recipe]) -> list[str]:
-    """A note for each given setting that changes nothing: shared ones if that holds for every model."""
+    """A note for each setting without effect; for a shared setting, if it has none on any model."""
 
     def names(settings: Sequence[str]) -> list[str]:
         return [setting.partition("=")[0].strip() for setting in settings]

@@ -94,7 +94,7 @@ def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate
 
 
 def is_run(name: str) -> bool:
-    """Whether a name is that of a run with a checkpoint, which is scored and not trained."""
+    """Whether a name is that of a run with a checkpoint, which is scored but not trained."""
     return Run.exists(name) and bool(Run(name).checkpoint_steps())
 
 

@@ -62,7 +62,7 @@ def build(kind: type[C], table: Mapping[str, Any], where: str = "") -> C:
         setting = _dotted(where, _location(str(error)), _field_at_fault(error))
         raise ConfigError(_explain(str(error), kind, table, where), setting=setting) from None
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{error.object!r:.80} is not valid text: it has half a surrogate pair") from None
+        raise ConfigError(f"{error.object!r:.80} is not valid text: it has a lone surrogate; remove it") from None
 
 
 def _with_none(kind: type[Config], table: Mapping[str, Any]) -> dict[str, Any]:

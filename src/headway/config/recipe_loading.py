@@ -74,7 +74,7 @@ DERIVED_SETTINGS = {  # settings of the model that follow from the tokenizer or 
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; every fault is a TOMLDecodeError, also a number of thousands of digits."""
+    """The tables of a TOML text; every fault is a TOMLDecodeError, even a number with thousands of digits."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -285,7 +285,7 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
 def changed_settings(
     before: Recipe, after: Recipe, tables: Sequence[str] = ("data", "train", "eval")
 ) -> dict[str, str]:
-    """The settings of some tables that differ, with their values in `after` as `--set` takes them."""
+    """The settings of these tables that differ, with their values in `after` as `--set` takes them."""
     changed = {}
     for table in tables:
         old, new = getattr(before, table), getattr(after, table)

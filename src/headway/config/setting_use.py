@@ -1,8 +1,8 @@
-"""Which settings of a recipe matter, given the others.
+"""Which settings of a recipe have an effect, given the others.
 
-`unused_settings` tells which of the settings that a user has given change nothing: `train.muon_lr` without Muon,
-`data.label` for a language model. Every setting stands in one of the two tables below, so that a new one cannot be
-forgotten: tests/test_setting_use.py compares them with the configs.
+`unused_settings` finds settings without effect: `train.muon_lr` without Muon, `data.label` for a language model. Every
+setting is in one of the two tables below; tests/test_setting_use.py compares them with the configs, so that a new one
+is not forgotten.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ from headway.config.recipe import Recipe
 
 
 class Condition(NamedTuple):
-    """When a setting matters: in words that follow "has no effect", and as a test of the recipe."""
+    """When a setting has an effect: the words that follow "has no effect", and a predicate on the recipe."""
 
     words: str
     holds: Callable[[Recipe], bool]
@@ -31,7 +31,7 @@ def _objective(*names: str) -> Condition:
 
 
 def _optimizer(*names: str) -> Condition:
-    built_in = ("adamw", "adam", "sgd", "muon")  # one of a plug-in may use every setting
+    built_in = ("adamw", "adam", "sgd", "muon")  # an optimizer of a plug-in may use every setting
     return Condition(
         f"for train.optimizer={_or(names)}",
         lambda recipe: recipe.train.optimizer in names or recipe.train.optimizer not in built_in,
@@ -45,11 +45,11 @@ def _schedule(*names: str) -> Condition:
 def _tokenizer(*kinds: str) -> Condition:
     return Condition(
         f"for a new tokenizer of the kind {_or(kinds)}",
-        lambda recipe: recipe.tokenizer.path is None and (recipe.tokenizer.kind in (*kinds, *_own_tokenizers())),
+        lambda recipe: recipe.tokenizer.path is None and (recipe.tokenizer.kind in (*kinds, *_registered_tokenizers())),
     )
 
 
-def _own_tokenizers() -> list[str]:
+def _registered_tokenizers() -> list[str]:
     """The kinds that plug-ins registered, which may use every setting."""
     return [kind for kind in CHOICES["tokenizer"] if kind not in ("char", "word", "bpe", "wordpiece", "unigram")]
 
@@ -68,7 +68,7 @@ NEVER = Condition("in a recipe: it follows from the tokenizer and the data", lam
 TEXT, PAIRS = _objective("causal", "masked"), _objective("pairs")
 NEW_TOKENIZER = Condition("for a new tokenizer, not with tokenizer.path", lambda recipe: recipe.tokenizer.path is None)
 
-# Setting → when it matters. Those of [model] are of the families that have them.
+# Setting → when it has an effect. Settings of [model] apply to the families that have them.
 USED_IF: dict[str, Condition] = {
     "model.vocab_size": NEVER,
     "model.bos_id": NEVER,
@@ -152,7 +152,7 @@ ALWAYS_USED = {
     ),
 }  # fmt: skip
 
-# An n-gram is fitted in one pass over the text and scored once: of [train] and [eval] only these matter to it.
+# An n-gram is fitted in one pass over the text and scored once: of [train] and [eval] it uses only these.
 NGRAM_SETTINGS = ("train.objective", "train.device", "train.parallel", "eval.context", "eval.batch_size")
 
 
@@ -183,5 +183,5 @@ def unused_in_all(recipes: Collection[Recipe], names: Iterable[str]) -> dict[str
 
 
 def settings_in(table: Mapping[str, Any]) -> list[str]:
-    """The settings that a recipe in nested tables gives: "train.steps", …"""
+    """The settings in the nested tables of a recipe: "train.steps", …"""
     return [f"{name}.{key}" for name, values in table.items() if isinstance(values, Mapping) for key in values]

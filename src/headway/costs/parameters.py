@@ -1,4 +1,4 @@
-"""Parameters of a model, counted from its config alone: nothing is built, so a hopeless size is known at once."""
+"""Parameters of a model, counted from its config alone: no model is built, so an impossible size is found at once."""
 
 from copy import copy
 from itertools import pairwise
@@ -103,11 +103,11 @@ def largest_setting(config: ModelConfig) -> str:
         if size is None:
             continue
         smaller = copy(config.resolved())
-        for other in sizes:
-            if other == name or (sizes[other] is None and DERIVED_FROM.get(other) == name):
+        for setting in sizes:
+            if setting == name or (sizes[setting] is None and DERIVED_FROM.get(setting) == name):
                 # Unchecked: the default width need not split into these heads.
-                least = min(getattr(smaller, other), getattr(defaults, other))
-                msgspec.structs.force_setattr(smaller, other, least)
+                size_or_default = min(getattr(smaller, setting), getattr(defaults, setting))
+                msgspec.structs.force_setattr(smaller, setting, size_or_default)
         if (n_params := _count(smaller) or 0) < smallest:
             smallest, largest = n_params, f"{name}={size}"
     return largest

@@ -1,7 +1,7 @@
 """CSV as RFC 4180 defines it: rows of fields, streamed from lines.
 
-Python's `csv` needs four bytes for each character of a field while it reads it, and loses the line ends in a quoted
-field unless it reads the file itself. This reader keeps fields exactly; a test compares it with `csv`.
+Python's `csv` takes four bytes per character while it reads a field, and loses the line ends in a quoted field unless
+it reads the file itself. This reader keeps fields exactly; a test compares it with `csv`.
 """
 
 import io
@@ -63,7 +63,7 @@ def _quoted_field(line: str, start: int, number: int, lines: Iterator[str], name
     first, field = number, io.StringIO(newline="")
     while True:
         match = _QUOTED.match(line, start)
-        assert match is not None  # it matches nothing, too
+        assert match is not None  # it also matches the empty string
         end = match.end()
         if end < len(line) and not field.tell():
             return line[start:end].replace('""', '"'), line, number, end + 1

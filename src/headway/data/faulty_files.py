@@ -8,14 +8,14 @@ from headway.data.records import Record, is_empty
 from headway.errors import DataError, HeadwayError, count
 
 MAX_NAMED_FILES = 100
-MAX_CHECKED_BYTES = 1 << 30  # on disk; files after these are not searched for faults
+MAX_CHECKED_BYTES = 1 << 30  # on disk; later files are not checked for faults
 
 
 def read_files(
     name: str, files: list[Path], format: str, options: ReadOptions, empty_files: list[Path], left_out: list[Path]
 ) -> Iterator[list[Record]]:
     """The records of files in batches. If a file is faulty, the error names all faulty ones. Files without text are
-    added to `empty_files`; `left_out` are those that are in the folder but not read."""
+    added to `empty_files`; `left_out` are other files of the folder, which are not read."""
     empty_files.clear()
     for file in files:
         try:
@@ -40,8 +40,8 @@ def faults_error(
     reason: str = "",
     left_out: list[Path],
 ) -> DataError:
-    """The error that names what is wrong with each faulty file of a source, after the `reason` if the source itself is
-    refused; `format` is that of all files, by default of each its own."""
+    """The error that lists every faulty file of a source and its fault, after the `reason` if the source itself is
+    refused. `format` applies to all files; by default each file has its own."""
     faults, n_unchecked = _find_faults(files, options, format)
     lines = [reason] if reason else []
     if faults:
@@ -57,7 +57,7 @@ def faults_error(
 
 
 def _find_faults(files: list[Path], options: ReadOptions, format: str | None) -> tuple[list[str], int]:
-    """What is wrong with each faulty file, and how many files at the end were not read since there is too much."""
+    """The fault of each faulty file, and the number of files at the end that were not checked (MAX_CHECKED_BYTES)."""
     faults: list[str] = []
     n_bytes = 0
     for i, file in enumerate(files):
@@ -69,7 +69,7 @@ def _find_faults(files: list[Path], options: ReadOptions, format: str | None) ->
             for batch in read_batches(file, format or format_of(file), options):
                 has_text = has_text or not all(map(is_empty, batch))
             if not has_text:
-                faults.append(f"{file} is empty: it holds no text; delete it, or fill it")
+                faults.append(f"{file} is empty: it holds no text; delete it, or add text to it")
         except HeadwayError as error:
             faults.append(str(error))
     return faults, 0
@@ -79,4 +79,4 @@ def describe_left_out(files: list[Path]) -> str:
     """The files of a folder that are not data files by their names, and how to read them."""
     names = ", ".join(str(file) for file in files[:MAX_NAMED_FILES])
     more = f" and {len(files) - MAX_NAMED_FILES:,} more" if len(files) > MAX_NAMED_FILES else ""
-    return f"left out, since their names do not end as those of data files do: {names}{more}; to read them, use a glob"
+    return f"not read, since their endings are not those of data files: {names}{more}; to read them, use a glob"

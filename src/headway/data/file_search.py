@@ -1,4 +1,4 @@
-"""Find data files: in folders and by globs, each file once, whatever links lead to it."""
+"""Find data files in folders and by globs, each file once however many links lead to it."""
 
 import fnmatch
 import glob
@@ -10,13 +10,13 @@ from headway.errors import DataError
 
 
 def expand_user(path: str) -> Path:
-    """The path with ~ as the home folder; the path itself has to be one that a system can have."""
+    """Replace ~ by the home folder. Refuses a NUL, an unknown user, and a path that is not UTF-8."""
     if "\0" in path:
         raise DataError(f"the path {path!r} holds a NUL character, which no file name has; remove it")
     try:
         expanded = Path(path).expanduser()
     except RuntimeError:
-        raise DataError(f"{path}: there is no home folder of {path.split('/')[0]!r}; write the folder out") from None
+        raise DataError(f"{path}: there is no home folder of {path.split('/')[0]!r}; write the full path") from None
     try:
         os.path.abspath(expanded).encode("utf-8")
     except UnicodeEncodeError:
@@ -45,26 +45,32 @@ def glob_files(pattern: str) -> Iterator[Path]:
         return
     first = parts.index("**")
     for base in glob.glob(os.path.join(*parts[:first])) if first else ["."]:
-        for relative in _walk(Path(base), Path(), ()):
+        for relative in _walk(Path(base), has_hidden=any(part.startswith(".") for part in parts[first:])):
             if _matches(relative.parts, parts[first:]):
                 yield Path(base) / relative
 
 
-def _walk(base: Path, relative: Path, ancestors: tuple[tuple[int, int], ...]) -> Iterator[Path]:
-    """The files below a folder, as paths relative to `base`; a link to a folder that contains it is not followed."""
-    try:
-        status = os.stat(base / relative)
-        entries = sorted(os.scandir(base / relative), key=lambda entry: entry.name)
-    except OSError:
-        return  # as glob does
-    identity = status.st_dev, status.st_ino
-    if identity in ancestors:
-        return
-    for entry in entries:
-        if os.path.isdir(entry.path):
-            yield from _walk(base, relative / entry.name, (*ancestors, identity))
-        else:
-            yield relative / entry.name
+def _walk(base: Path, *, has_hidden: bool) -> Iterator[Path]:
+    """The files below a folder, as paths relative to `base`. Each link to a folder is followed once, so that links in
+    circles come to an end."""
+    followed: set[tuple[int, int]] = set()
+    folders, links = [Path()], list[Path]()
+    while folders or links:
+        relative = folders.pop() if folders else links.pop(0)
+        try:
+            entries = sorted(os.scandir(base / relative), key=lambda entry: entry.name)
+        except OSError:
+            continue  # as glob does
+        for entry in entries:
+            if not os.path.isdir(entry.path):
+                yield relative / entry.name
+            elif not has_hidden and entry.name.startswith("."):
+                continue
+            elif not entry.is_symlink():
+                folders.append(relative / entry.name)
+            elif (link := (os.lstat(entry.path).st_dev, entry.inode())) not in followed:
+                followed.add(link)
+                links.append(relative / entry.name)
 
 
 def _matches(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What a file is if it is not UTF-8 text, told from its first bytes, and what to do about it."""
+"""Guess from its first bytes what a file is that is not UTF-8 text, and say what to do about it."""
 
 import codecs
 
@@ -12,11 +12,11 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\xfd7zXZ", "an xz file", "decompress it: unxz {name}"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "decompress it: unzstd {name}"),
     (b"PAR1", "a Parquet file", "give it a name that ends in .parquet"),
-    (b"\x89PNG", "a PNG picture", "remove it from the data"),
-    (b"\xff\xd8\xff", "a JPEG picture", "remove it from the data"),
-    (b"GIF8", "a GIF picture", "remove it from the data"),
+    (b"\x89PNG", "a PNG image", "remove it from the data"),
+    (b"\xff\xd8\xff", "a JPEG image", "remove it from the data"),
+    (b"GIF8", "a GIF image", "remove it from the data"),
     (b"%PDF-", "a PDF document", "extract its text: pdftotext {name}"),
-    (b"\xd0\xcf\x11\xe0", "a document of an office program", "save it as UTF-8 text"),
+    (b"\xd0\xcf\x11\xe0", "an Office document", "save it as UTF-8 text"),
     (b"SQLite format 3", "an SQLite database", "export its table as CSV"),
     (b"\x7fELF", "a program", "remove it from the data"),
 )
@@ -30,7 +30,7 @@ ENCODINGS: tuple[tuple[bytes, str], ...] = (
 
 
 def advice(head: bytes, name: str) -> str:
-    """What a file that is not UTF-8 looks like by its first bytes, and the way out."""
+    """What a file that is not UTF-8 seems to be, by its first bytes, and the way out."""
     for signature, kind, way_out in SIGNATURES:
         if head.startswith(signature):
             return f"it is {kind}, not text; {way_out.format(name=name)}"

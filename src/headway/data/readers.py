@@ -142,7 +142,7 @@ def read_batches(file: Path, format: str, options: ReadOptions) -> Iterator[list
 
 
 def batches_of(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Records in lists of about BATCH_CHARS characters; the first one alone, since it may be all that is asked for."""
+    """Records in lists of about BATCH_CHARS characters; the first one alone, since the caller may want no more."""
     batch: list[Record] = []
     n_chars = BATCH_CHARS
     try:
@@ -169,7 +169,7 @@ def read_table(rows: Iterable[TableRow], file: Path, options: ReadOptions, unit:
     rows = iter(rows)
     first = next(rows, None)
     if first is None:
-        raise DataError(f"{file} is empty: it has no rows; delete it, or fill it")
+        raise DataError(f"{file} is empty: it has no rows; delete it, or add rows")
     if isinstance(first[1], list):
         header, rows = _header(first, rows, options)
     else:
@@ -345,7 +345,7 @@ def _parquet_batch_rows(metadata: Any, columns: list[str], file: Path) -> int:
         largest = max(largest, size // max(group.num_rows, 1))
     if largest > MAX_PARQUET_ROW_BYTES:
         raise DataError(
-            f"{file} has rows of {largest:,} bytes on average, and at most {MAX_PARQUET_ROW_BYTES:,} are read from "
+            f"{file} has rows of {largest:,} bytes on average, and the limit is {MAX_PARQUET_ROW_BYTES:,} for "
             f"Parquet; write them as JSON lines (.jsonl), or as shorter texts"
         )
     return max(1, min(PARQUET_BATCH_ROWS, BATCH_CHARS * 8 // largest))
@@ -418,7 +418,7 @@ def read_squad(file: Path, options: ReadOptions) -> Iterator[Record]:
         start = skip_bom(stream)
         data = stream.read(MAX_RECORD_BYTES + 1)
     if len(data) > MAX_RECORD_BYTES:
-        raise DataError(f"{file} is larger than {MAX_RECORD_BYTES:,} bytes, the most of a SQuAD file; split it")
+        raise DataError(f"{file} is larger than {MAX_RECORD_BYTES:,} bytes, the limit of a SQuAD file; split it")
     if options.errors == "replace":
         data = data.decode("utf-8", "replace").encode()
     try:

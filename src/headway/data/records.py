@@ -68,7 +68,7 @@ def texts_of(record: Record) -> tuple[str, ...]:
 
 
 def is_empty(record: Record) -> bool:
-    """Whether there is nothing to learn from a record: no text, or a pair without one of its sides."""
+    """Whether a record is useless for training: no text, or a pair with an empty side."""
     if isinstance(record, str):
         return not record or record.isspace()
     blank = [not text or text.isspace() for text in texts_of(record)]

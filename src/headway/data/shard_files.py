@@ -27,7 +27,7 @@ from headway.errors import DataError
 from headway.file_reading import open_regular, parse_json
 from headway.temporary_files import temporary_path
 
-MAX_HEADER_BYTES = 4096  # ours take 500
+MAX_HEADER_BYTES = 4096  # Headway's take 500
 TOKEN_DTYPES = {"U16": np.uint16, "U32": np.uint32}
 
 ShardArrays = dict[str, NDArray[Any]]  # "tokens"; and for each document its end in "ends", its size in "bytes"
@@ -36,7 +36,7 @@ ShardArrays = dict[str, NDArray[Any]]  # "tokens"; and for each document its end
 @dataclass(frozen=True)
 class Shard:
     arrays: ShardArrays  # memory-mapped
-    made_from: str  # a hash of the documents, the tokenizer and the place in the corpus
+    made_from: str  # a hash of the documents, the tokenizer and the position in the corpus
     sha256: str
 
 
@@ -90,12 +90,12 @@ def write_shard(file: Path, arrays: ShardArrays, made_from: str) -> str:
 def open_cached(path: Path) -> BufferedReader:
     """Open a regular file of the cache for reading. A link is refused: it would lead out of the cache."""
     if path.is_symlink():
-        raise DataError(f"{path} is a link, which the cache never holds")
+        raise DataError(f"{path} is a link, and links in the cache are not followed")
     return cast(BufferedReader, open_regular(path, error=DataError))
 
 
 def write_cached(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Put a new file in the place of `path`, atomically; a link or pipe there is replaced, never written through."""
+    """Create or replace the file `path` atomically; a link or pipe there is replaced, never written through."""
     try:
         with temporary_path(path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")) as temporary:
             with open(temporary, "xb") as stream:
@@ -148,13 +148,13 @@ def _parse_header(file: Path, raw: bytes) -> tuple[_ShardHeader, bytes]:
 
 def _header(dtype: str, n_documents: int, n_tokens: int, made_from: str, sha256: str) -> bytes:
     """The header of a shard of this size, padded so that the arrays after it are aligned."""
-    ends, both = 8 * n_documents, 16 * n_documents
+    ends_end, bytes_end = 8 * n_documents, 16 * n_documents
     n_bytes = n_tokens * np.dtype(TOKEN_DTYPES[dtype]).itemsize
     header = {
         "__metadata__": {"made_from": made_from, "sha256": sha256},
-        "ends": {"dtype": "I64", "shape": [n_documents], "data_offsets": [0, ends]},
-        "bytes": {"dtype": "I64", "shape": [n_documents], "data_offsets": [ends, both]},
-        "tokens": {"dtype": dtype, "shape": [n_tokens], "data_offsets": [both, both + n_bytes]},
+        "ends": {"dtype": "I64", "shape": [n_documents], "data_offsets": [0, ends_end]},
+        "bytes": {"dtype": "I64", "shape": [n_documents], "data_offsets": [ends_end, bytes_end]},
+        "tokens": {"dtype": dtype, "shape": [n_tokens], "data_offsets": [bytes_end, bytes_end + n_bytes]},
     }
     text = json.dumps(header).encode()
     return text + b" " * (-len(text) % 8)

@@ -48,7 +48,7 @@ class DataSource:
     skipped: int = 0  # empty records left out by the last pass
     is_stable: bool = True  # equal files give equal records
     read_batches: Callable[[], Iterator[list[Record]]] | None = None  # what `read` yields, in lists
-    empty_files: list[Path] = field(default_factory=list)  # files without text, of the last pass
+    empty_files: list[Path] = field(default_factory=list)  # files in which the last pass found no text
     left_out: list[Path] = field(default_factory=list)  # other files in the folder, which are not read
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class DataSource:
         return chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[Record]]:
-        """`records` in lists of about a megabyte of text, which is faster if they are short."""
+        """`records` in lists of about a megabyte of text, which is faster for short records."""
         self.skipped = 0
         has_text = False
         keep_empty = self.options.format == "lines"
@@ -87,7 +87,7 @@ class DataSource:
             if batch:
                 yield batch
         if not has_text:
-            raise DataError(f"{self.name} is empty: there is no text to learn from; choose another source, or fill it")
+            raise DataError(f"{self.name} is empty: there is no text to learn from; choose another source, or add text")
 
     def texts(self) -> Iterator[str]:
         """Every text by itself, both sides of pairs too: the training data of a tokenizer."""
@@ -133,7 +133,7 @@ def open_source(
         path, target_path = (path[: braces.start()] + side + path[braces.end() :] for side in braces.groups())
     if target_path is not None:
         return _open_parallel(path, target_path, root, options)
-    files, left_out = find_files_and_rest(path, root)
+    files, left_out = find_data_and_other_files(path, root)
     file_format = _common_format(path, files, options, left_out) if format == "auto" else options.format
     empty_files: list[Path] = []
 
@@ -200,11 +200,11 @@ def _exists(path: str) -> bool:
 
 def find_files(path: str, root: str | None = None) -> list[Path]:
     """A file, or the data files of a folder (at any depth), a glob or a hub dataset, sorted by name."""
-    return find_files_and_rest(path, root)[0]
+    return find_data_and_other_files(path, root)[0]
 
 
-def find_files_and_rest(path: str, root: str | None = None) -> tuple[list[Path], list[Path]]:
-    """`find_files`, and the visible files of a folder that are not data files by their names."""
+def find_data_and_other_files(path: str, root: str | None = None) -> tuple[list[Path], list[Path]]:
+    """`find_files`, and the visible files of a folder whose endings are not those of data files."""
     if not path:
         raise DataError(f"the data path is empty; give a file, a folder, or a built-in corpus ({', '.join(CORPORA)})")
     location = hub.fetch(path) if path.startswith(hub.PREFIX) else Path(locate(path, root))
@@ -229,17 +229,17 @@ def find_files_and_rest(path: str, root: str | None = None) -> tuple[list[Path],
 
 
 def _data_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The data files below a folder by their names, and the others."""
+    """The files below a folder that have the endings of data files, and the other files."""
     endings = tuple(ending + gz for ending in ENDINGS for gz in ("", ".gz"))
     files: list[Path] = []
-    others: list[Path] = []
+    other_files: list[Path] = []
     for file in visible_files(folder):
-        (files if file.name.lower().endswith(endings) else others).append(file)
+        (files if file.name.lower().endswith(endings) else other_files).append(file)
     if not files:
         raise DataError(
             f"{folder} holds no data file ({', '.join(ENDINGS)}); name a file, or a glob such as '{folder}/**/*.md'"
         )
-    return unique_files(files), sorted(others)
+    return unique_files(files), sorted(other_files)
 
 
 def open_pairs(path: str, columns: str | None = None) -> Iterator[Pair]:

@@ -63,7 +63,7 @@ def _encoded_pieces(text: str) -> Iterator[bytes]:
 
 
 def record_digest(record: Record) -> bytes:
-    """A hash of all that a record holds. A large record is hashed text by text: its `repr` would be another copy."""
+    """A hash of a record. A large one is hashed text by text: its `repr` would be another copy."""
     if isinstance(record, str):
         return digest_of(record)
     texts = texts_of(record)
@@ -146,8 +146,8 @@ class SplitPlan:
 
 
 @dataclass(frozen=True)
-class BatchFacts:
-    """What a scan counts of the distinct records of a batch; arrays have one entry for each of them."""
+class BatchStats:
+    """What a scan counts in a batch; arrays have one entry per distinct record, except `digests`."""
 
     distinct: list[Record]
     counts: NDArray[np.int64]  # how often the batch has each
@@ -158,7 +158,7 @@ class BatchFacts:
 
 
 class CorpusScan:
-    """Collects the statistics of a corpus in one pass; fed record by record, or batch by batch."""
+    """Collects the statistics of a corpus in one pass, batch by batch."""
 
     def __init__(self, fractions: SplitFractions) -> None:
         self.fractions = fractions
@@ -166,18 +166,7 @@ class CorpusScan:
         self.split_counts: dict[str, int] = dict.fromkeys(SPLIT_NAMES, 0)  # records per split, if split by hash
         self._digest = hashlib.sha256()
 
-    def add(self, record: Record) -> SplitName:
-        """Count a record; returns its split by hash."""
-        digest = record_digest(record)
-        split = self.fractions.split_of(digest if isinstance(record, str) else digest_of(split_key(record)))
-        self.n_records += 1
-        self.n_units += len(record) if isinstance(record, str) else 1
-        self.n_bytes += sum(map(utf8_size, texts_of(record)))
-        self.split_counts[split] += 1
-        self._digest.update(digest)
-        return split
-
-    def add_batch(self, batch: Sequence[Record]) -> BatchFacts:
+    def add_batch(self, batch: Sequence[Record]) -> BatchStats:
         """Count many records. Equal records, as short lines often are, are hashed once."""
         distinct = list(dict.fromkeys(batch))
         keys = digests = [record_digest(record) for record in distinct]
@@ -189,7 +178,7 @@ class CorpusScan:
             index = dict(zip(distinct, range(len(distinct)), strict=True))
             indices = np.fromiter(map(index.__getitem__, batch), dtype=np.int64, count=len(batch))
             rows, counts = rows[indices], np.bincount(indices)
-        facts = BatchFacts(
+        stats = BatchStats(
             distinct,
             counts,
             np.array([len(record) if isinstance(record, str) else 1 for record in distinct], dtype=np.int64),
@@ -198,23 +187,23 @@ class CorpusScan:
             rows,
         )
         self.n_records += len(batch)
-        self.n_units += int(facts.n_units @ counts)
-        self.n_bytes += int(facts.n_bytes @ counts)
-        for name, n in zip(SPLIT_NAMES, np.bincount(facts.splits, weights=counts, minlength=3), strict=True):
+        self.n_units += int(stats.n_units @ counts)
+        self.n_bytes += int(stats.n_bytes @ counts)
+        for name, n in zip(SPLIT_NAMES, np.bincount(stats.splits, weights=counts, minlength=3), strict=True):
             self.split_counts[name] += int(n)
         self._digest.update(rows.tobytes())
-        return facts
+        return stats
 
     @property
     def digest(self) -> str:
         """Hash of all records, in order."""
         return self._digest.hexdigest()
 
-    def tap(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Pass records through and count them."""
-        for record in records:
-            self.add(record)
-            yield record
+    def tap(self, batches: Iterable[Sequence[Record]]) -> Iterator[Record]:
+        """Count the records of batches, and pass them on one by one."""
+        for batch in batches:
+            self.add_batch(batch)
+            yield from batch
 
     def result(self) -> "CorpusStats":
         return CorpusStats(self.n_records, self.n_units, self.n_bytes, self.digest, dict(self.split_counts))

@@ -61,7 +61,7 @@ def summarize(
     except DataError:  # too short to split
         summary.split_by, summary.split = "none", {}
         return summary
-    if plan.boundaries is not None:  # known only after a full pass: count in a second one
+    if plan.boundaries is not None:  # known only after a full pass: count the tokens in a second one
         summary.split_by, summary.split = "tail", _empty_split()
         for split, record in plan.assign(chain.from_iterable(_limited(source.batches(), limit))):
             summary.split[split]["records"] += 1
@@ -82,7 +82,7 @@ def _collect(
     token_counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     length_counts = np.zeros(MAX_LENGTH_BITS, dtype=np.int64)  # by the exponent of the next power of two
     labels: Counter[str] = Counter()
-    digest_starts: list[NDArray[np.uint64]] = []  # which tell duplicates
+    digest_starts: list[NDArray[np.uint64]] = []  # to find duplicates
     split_sizes = np.zeros((2, len(SPLIT_NAMES)))  # records and bytes
     scan = CorpusScan(fractions)
     for batch in _limited(source.batches(), limit):

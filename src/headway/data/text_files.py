@@ -44,7 +44,7 @@ def read_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def open_bytes(file: Path) -> Iterator[BufferedIOBase]:
-    """A regular file, decompressed if it ends in .gz; a pipe or a device is refused, never waited for."""
+    """A regular file, decompressed if it ends in .gz; a pipe or a device is refused instead of blocking."""
     with open_regular(file, error=DataError) as stream:
         if file.suffix.lower() != ".gz":
             yield stream  # type: ignore[misc]
@@ -73,7 +73,7 @@ def iter_lines(file: Path, errors: str = "strict", *, line_endings: str = "\r\n"
     """The lines of a file, without the characters of `line_endings` at their ends."""
     for lines in iter_line_batches(file, errors, line_endings=line_endings):
         if len(lines) == 1:
-            yield lines.pop()  # it may be large: whoever reads it is the only one to hold it
+            yield lines.pop()  # it may be large: keep no second reference
         else:
             yield from lines
 
@@ -87,8 +87,8 @@ def iter_line_batches(file: Path, errors: str = "strict", *, line_endings: str =
     for data, offset in _line_blocks(file):
         if len(data) > MAX_RECORD_BYTES:
             raise DataError(
-                f"{file}, line {n_lines + 1:,} is longer than {MAX_RECORD_BYTES:,} bytes, the most that one line may "
-                f"have; break it into lines, or read the file as text (format text)"
+                f"{file}, line {n_lines + 1:,} is longer than {MAX_RECORD_BYTES:,} bytes, the limit of one "
+                f"line; break it into lines, or read the file as text (format text)"
             )
         if data.endswith(b"\n"):
             del data[-1:]
@@ -146,8 +146,8 @@ def skip_bom(stream: BufferedIOBase) -> int:
 
 
 def _decode(data: bytes | bytearray, file: Path, errors: str, offset: int) -> str:
-    """The text of a part of a file. A NUL byte is as wrong as one that is not UTF-8: UTF-16 and binary files have
-    them, text has not."""
+    """The text of a part of a file. A NUL byte is an error, as bytes that are not UTF-8 are: it occurs in UTF-16
+    and binary files, not in text."""
     try:
         text = str(data, "utf-8", errors)
     except UnicodeDecodeError as error:
@@ -157,7 +157,7 @@ def _decode(data: bytes | bytearray, file: Path, errors: str, offset: int) -> st
     if errors == "replace":
         return text.replace("\0", "\ufffd")
     raise DataError(
-        f"{file} has a NUL byte at offset {offset + nul:,}, which text has not; {advice(_head(file), str(file))}"
+        f"{file} has a NUL byte at offset {offset + nul:,}, so it is not text; {advice(_head(file), str(file))}"
     )
 
 
@@ -185,8 +185,8 @@ def _cut_at_separators(stream: BufferedIOBase, separator: bytes, file: Path) -> 
         n_searched = max(0, len(buffer) - len(separator) + 1)  # no separator starts before this
         if len(buffer) > MAX_RECORD_BYTES:
             raise DataError(
-                f"{file}: the document at byte {offset:,} is longer than {MAX_RECORD_BYTES:,} bytes, the most that one "
-                f"may have; is separator={separator.decode()!r} in the file? Without one, a file of any size is read"
+                f"{file}: the document at byte {offset:,} is longer than {MAX_RECORD_BYTES:,} bytes, the limit of one; "
+                f"is separator={separator.decode()!r} in the file? Without one, a file of any size is read"
             )
     yield buffer, offset
 

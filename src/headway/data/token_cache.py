@@ -1,4 +1,4 @@
-"""The cache of tokenized text: what it holds, and whether that can be trusted.
+"""The cache of tokenized text: its layout on disk, and the checks when it is read.
 
     CACHE/scans/KEY.json           the size and hash of a source, as long as its files do not change
     CACHE/tokens/KEY/              an entry; KEY: a hash of its identity (content, tokenizer, split, …)
@@ -8,8 +8,8 @@
     CACHE/tokens/KEY.partial/      an entry that is not complete yet
 
 Everything read is checked: JSON documents and shards carry a checksum, and an entry must have the identity and the
-shards that its meta.json names, in order. That catches damage and mix-ups, not a forger who computes new checksums: the
-cache belongs to you. A `DataError` means damage, and `prepare` then builds the entry again.
+shards that its meta.json names, in order. That detects damage and mix-ups, not forgery: whoever can write to the
+cache can compute checksums. A `DataError` means damage, and `prepare` then rebuilds the entry.
 """
 
 import errno
@@ -85,7 +85,7 @@ def shard_name(split: str, number: int) -> str:
 
 
 class _EntryMeta(msgspec.Struct):
-    """What meta.json holds: the identity, and what was made."""
+    """The content of meta.json: the identity of the entry, its size and its shards."""
 
     version: int
     kind: str
@@ -106,9 +106,9 @@ class _EntryMeta(msgspec.Struct):
 def read_entry(
     folder: Path, identity: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[SplitName, list[Shard]]]:
-    """The meta.json and the shards of an entry, checked; with `identity`, also that it is the entry meant."""
-    with damage_is_data_error(folder):
-        document = read_sealed(folder / "meta.json")
+    """The meta.json and the shards of an entry, checked, against `identity` too if it is given."""
+    with os_errors_as_data_errors(folder):
+        document = read_checksummed(folder / "meta.json")
         meta = convert(document, _EntryMeta, folder / "meta.json")
         for name, value in (identity or {"version": FORMAT_VERSION}).items():
             if document.get(name) != value:
@@ -118,7 +118,7 @@ def read_entry(
         names = {split: list(meta.shards[split]) for split in SPLIT_NAMES}
         for split, shard_names in names.items():  # names that could lead elsewhere are never opened
             if shard_names != [shard_name(split, number) for number in range(len(shard_names))]:
-                raise DataError(f"{folder / 'meta.json'} is damaged: the {split} shards have names that none can have")
+                raise DataError(f"{folder / 'meta.json'} is damaged: the {split} shards have impossible names")
         with ThreadPoolExecutor() as pool:
             shards = {split: list(pool.map(read_shard, [folder / name for name in names[split]])) for split in names}
         for split, split_shards in shards.items():
@@ -126,12 +126,12 @@ def read_entry(
                 if shard.sha256 != meta.shards[split][name]:
                     raise DataError(f"{folder / name} is not the shard that meta.json names")
             if sum(len(shard.arrays["tokens"]) for shard in split_shards) != meta.tokens.get(split):
-                raise DataError(f"{folder / 'meta.json'} is damaged: the {split} shards have another number of tokens")
+                raise DataError(f"{folder / 'meta.json'} is damaged: the {split} shards do not have as many tokens")
     return document, shards
 
 
 @contextmanager
-def damage_is_data_error(path: Path) -> Iterator[None]:
+def os_errors_as_data_errors(path: Path) -> Iterator[None]:
     """A file that is missing or cannot be read is damage; a process or system out of resources is not."""
     try:
         yield
@@ -147,14 +147,14 @@ def seal_entry(partial: Path, folder: Path, meta: dict[str, Any]) -> None:
     for path in partial.iterdir():
         if path.name not in expected:
             remove(path)
-    write_sealed(partial / "meta.json", meta)
+    write_checksummed(partial / "meta.json", meta)
     flush(partial)
     partial.rename(folder)
     flush(folder.parent)
 
 
 def open_partial(partial: Path) -> None:
-    """Make the folder of an incomplete entry, or clear what a killed writer or someone else left in it."""
+    """Make the folder of an incomplete entry, or remove all but regular, finished files from it."""
     if partial.is_symlink() or not partial.is_dir():
         remove(partial)
     partial.mkdir(exist_ok=True)
@@ -164,13 +164,13 @@ def open_partial(partial: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove an entry, renamed first: nobody opens a half-removed one, and processes that have it mapped keep it."""
-    for left_over in folder.parent.glob(f".{folder.name}.*.old"):  # by a process killed while it removed one
+    """Delete an entry. It is renamed first, so no process opens half of it; processes that have it mapped keep it."""
+    for left_over in folder.parent.glob(f".{folder.name}.*.old"):  # of a process killed while deleting one
         remove(left_over)
     if os.path.lexists(folder):
-        away = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".old", dir=folder.parent))
-        folder.rename(away / folder.name)
-        remove(away)
+        renamed = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".old", dir=folder.parent))
+        folder.rename(renamed / folder.name)
+        remove(renamed)
 
 
 def remove(path: Path) -> None:
@@ -212,12 +212,12 @@ class CachedScan:
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
     def read(self, on_note: OnNote) -> CorpusStats | None:
-        """None if there is none. A damaged or foreign one is noted and ignored."""
+        """The cached scan, or None. A damaged or foreign one is noted and ignored."""
         if not self.is_possible or not os.path.lexists(self._file):
             return None
         try:
-            with damage_is_data_error(self._file):
-                scan = convert(read_sealed(self._file), _ScanDocument, self._file)
+            with os_errors_as_data_errors(self._file):
+                scan = convert(read_checksummed(self._file), _ScanDocument, self._file)
             if scan.identity != self._identity:
                 raise DataError(f"{self._file} belongs to another text")
             if set(scan.split_counts) != set(SPLIT_NAMES) or sum(scan.split_counts.values()) != scan.n_records:
@@ -228,7 +228,7 @@ class CachedScan:
         return CorpusStats(scan.n_records, scan.n_units, scan.n_bytes, scan.digest, scan.split_counts)
 
     def write(self, stats: CorpusStats) -> None:
-        """Cache a scan, if its files can be told from later versions of themselves.
+        """Cache a scan, unless a later version of its files could look the same.
 
         A file written again within one tick of the file system's clock can keep its size and times. So nothing is
         cached about a file that was written just before it was read, or that has changed since.
@@ -242,9 +242,9 @@ class CachedScan:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             if self._file.is_dir():
                 remove(self._file)
-            for left_over in self._file.parent.glob(f"{self._file.name}.*.tmp"):  # by a process killed while writing
+            for left_over in self._file.parent.glob(f"{self._file.name}.*.tmp"):  # of a process killed while writing
                 remove(left_over)
-            write_sealed(self._file, {"identity": self._identity, **asdict(stats)})
+            write_checksummed(self._file, {"identity": self._identity, **asdict(stats)})
         except OSError:
             pass  # the next run reads the text again
 
@@ -255,13 +255,13 @@ _SEAL = b'{\n  "sha256": "%s",'
 _SEAL_BYTES = len(_SEAL % (b"0" * 64))
 
 
-def write_sealed(path: Path, document: dict[str, Any]) -> None:
-    """The first key is the SHA-256 of all bytes after it, so that no damaged document is ever parsed."""
+def write_checksummed(path: Path, document: dict[str, Any]) -> None:
+    """Write a document whose first key is the SHA-256 of all bytes after it, so that damage is found before parsing."""
     body = json.dumps(document, indent=2).encode()[1:] + b"\n"
     write_cached(path, [_SEAL % hashlib.sha256(body).hexdigest().encode(), body])
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_checksummed(path: Path) -> dict[str, Any]:
     with open_cached(path) as file:
         data = file.read(MAX_META_BYTES + 1)
     seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]

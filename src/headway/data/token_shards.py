@@ -7,8 +7,8 @@
 
 Shards are written to `KEY.partial`, each to a temporary file renamed when complete, and the folder is renamed when all
 shards are in it. A folder called KEY is therefore always complete, and a killed run resumes from its finished shards.
-The content of a shard depends on the documents alone, not on the number of workers or interruptions. What is found in
-the cache is checked before it is used (token_cache.py), and encoded again if it is damaged or belongs to another text.
+The content of a shard depends on the documents alone, not on the number of workers or interruptions. Cached
+shards are checked before they are used (token_cache.py), and encoded again if they are damaged or of another text.
 """
 
 import errno
@@ -189,8 +189,8 @@ def prepare(
 ) -> PreparedCorpus:
     """Tokenize a source into shards, or open them from the cache.
 
-    `workers` threads encode (default: one per core); `shard_bytes` is the text per shard. `on_note` is told when
-    something in the cache is damaged and made again.
+    `workers` threads encode (default: one per core); `shard_bytes` is the text per shard. `on_note` gets a
+    message when a damaged part of the cache is rebuilt.
     """
     source = open_source(source) if isinstance(source, str) else source
     fractions = fractions or SplitFractions()
@@ -205,7 +205,7 @@ def prepare(
             if os.path.lexists(folder):
                 return _open_entry(folder, identity)
         except DataError:
-            pass  # another process may be making it again: look once more when nobody else writes
+            pass  # another process may be rebuilding it: try again under the lock
         folder.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(folder.with_suffix(".lock")):
             try:
@@ -245,8 +245,8 @@ def _cache_error(error: OSError, cache: Path, stats: CorpusStats) -> DataError:
             f"resumes from them"
         )
     return DataError(
-        f"cannot write tokens under {cache}: {problem}. Remove what is in the way, make it a folder that you can write "
-        f"to, or choose another one with HEADWAY_CACHE"
+        f"cannot write tokens under {cache}: {problem}. Make it a folder that you can write to, or choose another "
+        f"one with HEADWAY_CACHE"
     )
 
 
@@ -269,8 +269,8 @@ def prepare_recipe(
 def _scan(source: DataSource, fractions: SplitFractions, on_progress: OnPrepare) -> CorpusStats:
     """Read all records once."""
     scan = CorpusScan(fractions)
-    for record in source.records():
-        scan.add(record)
+    for batch in source.batches():
+        scan.add_batch(batch)
         on_progress(PrepareProgress("reading", scan.n_bytes, None))
     return scan.result()
 
@@ -332,7 +332,7 @@ def _write_shards(
     with ThreadPoolExecutor(workers) as pool:
         pending: list[tuple[_ShardDocuments, Future[_EncodedShard]]] = []
         try:
-            documents = documents_by_split(plan.assign(second_scan.tap(source.records())))
+            documents = documents_by_split(plan.assign(second_scan.tap(source.batches())))
             for shard in _group_into_shards(documents, identity["shard_bytes"]):
                 future = pool.submit(_encode_shard, partial, shard, tokenizer, folder.name)
                 pending.append((shard, future))

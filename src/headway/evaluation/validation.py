@@ -3,7 +3,7 @@
 A validation set sums a loss function over its batches. Each rank scores its own rows, and the sums are reduced over
 ranks. Every result has a `selection_loss`, where smaller is better: training selects checkpoints by it.
 
-A number that means nothing is an error: a mean over no targets, or a loss that is not a number. A loss may be infinite,
+A meaningless score is an error: a mean over no targets, or a NaN loss. A loss may be infinite,
 since a model may give a token the probability 0, as an n-gram without smoothing does.
 """
 
@@ -28,7 +28,7 @@ ROUNDING_NATS = 1e-5  # per target: how far below 0 rounding may take the loss o
 
 
 class NonFiniteLossError(HeadwayError):
-    """The loss is no number, so the model's weights or logits hold NaN or infinity."""
+    """The loss is NaN, infinite or negative because the model's weights or logits hold NaN or infinity."""
 
 
 class Ranks(Protocol):
@@ -118,13 +118,13 @@ def sum_losses(loss_fn: LossFn, batches: Iterable[Any], ranks: Ranks) -> tuple[f
 
 
 def mean_loss(nats: float, n_targets: int, *, no_targets: str) -> float:
-    """Nats per target. `no_targets` is the error if there are none."""
+    """Nats per target. `no_targets` is the error message if there are none."""
     if not n_targets:
         raise DataError(no_targets)
     mean = nats / n_targets
     if not mean >= -ROUNDING_NATS:  # also if it is NaN
         raise NonFiniteLossError(
-            f"the loss is {mean:.4g} nats per target, which no probabilities give: the weights hold NaN or infinity, "
+            f"the loss is {mean:.4g} nats per target, which is impossible: the weights hold NaN or infinity, "
             f"or the activations overflow; load another checkpoint, or train again with a smaller train.lr"
         )
     return max(mean, 0.0)

@@ -79,7 +79,7 @@ def _is_greedy(temperature: Any) -> bool:
 
 
 def _make_greedy(pipe: Pipeline, settings: dict[str, Any]) -> Pipeline:
-    """The pipeline of these settings without its filters, and a note that names those that were set."""
+    """The pipeline without its filters, with a note that names them."""
     filters = [call.name for call in pipe.samplers if call.sampler.group == "filter" and not call.is_off]
     pipe = pipe.greedy()
     pipe.notes = unused_settings(settings)

@@ -78,8 +78,8 @@ def start_cache(model: Model, positions: Positions, n_layers: int, batch_size: i
     n_positions = capacity or c.context
     n_bytes = 2 * n_layers * batch_size * c.n_kv_heads * n_positions * c.d_head * model.dtype.itemsize
     if model.device.type == "cpu" and n_bytes > CHECKED_CACHE_BYTES:
-        what = f"a KV cache of {batch_size} × {n_positions:,} positions"
-        check_fits(n_bytes, what, advice="pass a smaller capacity or batch_size", error=InputError)
+        subject = f"a KV cache of {batch_size} × {n_positions:,} positions"
+        check_fits(n_bytes, subject, advice="pass a smaller capacity or batch_size", error=InputError)
     return KVCache.empty(
         n_layers,
         batch_size,

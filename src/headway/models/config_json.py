@@ -1,8 +1,8 @@
-"""`config.json` → the config of a model, its head and the layout of its tensors. Nothing in it is ignored in silence.
+"""`config.json` → the config of a model, its head and the layout of its tensors. No key is silently ignored.
 
-Headway writes every key of a `headway-…` config, so a missing or unknown key there is damage or another version's, and
-an error. In the config.json of a transformers model, a key that would change the computation is an error too; models/hf
-says which ones, and warns of keys it does not know.
+Headway writes every key of a `headway-…` config, so a missing or unknown key there is an error: the file is damaged, or
+of another version. In the config.json of a transformers model, a key that would change the computation is an error too;
+models/hf lists them, and warns about keys it does not know.
 """
 
 import json
@@ -34,7 +34,7 @@ class ModelDescription(NamedTuple):
 
 
 def describe_model(document: Mapping[str, Any], file: Path) -> ModelDescription:
-    """What config.json says of the model; every fault is a CheckpointError that names the key."""
+    """What config.json says about the model; every fault is a CheckpointError that names the key."""
     kind = document.get(MODEL_TYPE)
     if not isinstance(kind, str):
         raise CheckpointError(f"{file} has no model_type: is it the config.json of a model?")
@@ -95,7 +95,7 @@ def _architecture(document: Mapping[str, Any], file: Path) -> str:
 
 
 def _check_keys(document: Mapping[str, Any], config_class: type[ModelConfig], fields: set[str], file: Path) -> None:
-    """Without a key, or with an unknown one, another model than was saved would be loaded."""
+    """Refuse missing and unknown keys: the model would not be the one that was saved."""
     for old, new in RENAMED.items():
         name = old.removeprefix("model.")
         if old.startswith("model.") and name in document and name not in fields and new in fields:
@@ -124,7 +124,7 @@ def _check_dtypes(document: Mapping[str, Any], file: Path) -> None:
 
 
 def check_sizes(config: ModelConfig, stored: Mapping[str, TensorEntry], file: Path) -> None:
-    """Compare the sizes that would take time or memory to build with the tensors in the file, before building them."""
+    """Compare large sizes in the config with the tensors in the file, before the model is built."""
     config = config.resolved()
     n_elements = sum(entry.n_elements for entry in stored.values())
     if config.vocab_size > n_elements:

@@ -115,7 +115,7 @@ def create(name: str | ModelConfig, *, device: Device = "cpu", dtype: DType = No
 
 
 def empty_model(config: ModelConfig) -> Model:
-    """A model on the meta device: it has shapes, and no numbers."""
+    """A model on the meta device: shapes without data."""
     try:
         with torch.device("meta"):
             return MODELS[config.family](config)

@@ -8,6 +8,7 @@ tensors keep Headway's names. Nothing is ever unpickled.
 import functools
 import glob
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from headway.config import StackConfig
 from headway.config.presets import PRESETS
 from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
-from headway.file_reading import read_json
+from headway.file_reading import check_regular, read_json
 from headway.files import CHECKSUMS, new_directory, read_directory, verify_checksums
 from headway.models.base import Model
 from headway.models.bert import MaskedLM
@@ -219,7 +220,8 @@ def _check_tokenizer(model: Model, folder: Path) -> None:
 def find_model(path: str | Path) -> Path:
     """The folder of a model: the path itself, or a run's best checkpoint by validation score."""
     path = Path(path)
-    if (path / "config.json").is_file():
+    if os.path.exists(path / "config.json"):
+        check_regular(path / "config.json")
         return path
     for _ in range(MAX_LISTINGS):
         if progress := {folder: read_progress(folder) for folder in Run(path).models()}:

@@ -104,8 +104,8 @@ def stored_tensors(folder: Path) -> dict[str, TensorEntry]:
     stored: dict[str, TensorEntry] = {}
     for file in weight_files(folder):
         tensors = read_header(file).tensors
-        if twice := sorted(stored.keys() & tensors.keys()):
-            raise CheckpointError(f"{file} holds {twice[0]!r}, which another file of {folder} holds too: keep one")
+        if duplicates := sorted(stored.keys() & tensors.keys()):
+            raise CheckpointError(f"{file} holds {duplicates[0]!r}, which another file of {folder} holds too: keep one")
         stored |= tensors
     return stored
 
@@ -194,7 +194,7 @@ def shard_offsets(file: Path, header: Header) -> dict[str, list[int]]:
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Refuse NaN and infinity, in one pass over the weights at the speed of the memory."""
+    """Refuse NaN and infinity, in one pass over the weights, at memory bandwidth."""
     for name, tensor in tensors.items():
         if tensor.numel() and tensor.is_floating_point():
             low, high = tensor.aminmax()  # both are NaN if any element is

@@ -9,7 +9,7 @@ from headway.nn.recurrent import Recurrent
 
 
 def draw_normal(parameter: Tensor, std: float) -> None:
-    """N(0, std²). A model on the meta device has no numbers, and PyTorch would import its compiler to draw none."""
+    """N(0, std²). Skipped on the meta device, which has no data: PyTorch would import its compiler."""
     if parameter.device.type != "meta":
         nn.init.normal_(parameter, std=std)
 

@@ -446,7 +446,7 @@ def _stages_from_settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def unused_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Notes on settings of a sampler that no setting turns on, and of filters if there is none."""
+    """Notes on settings without effect: those of samplers that are off, and shared ones of filters if none is on."""
     set_names = [name for name, value in settings.items() if value is not None]
     notes = []
     for name in set_names:

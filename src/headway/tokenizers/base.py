@@ -180,7 +180,7 @@ class Tokenizer:
             offsets[0] = (0, 0)  # it covers no character of the text; the library assigns it the first one
         if any(end > len(text) for _, end in offsets):
             raise InputError(
-                f"the normalizer of this tokenizer rewrites {text[:20]!r} so that its tokens cannot be found in it: "
+                f"the normalizer of this tokenizer rewrites {text[:20]!r}, so the offsets of its tokens are unknown: "
                 f"use another tokenizer for tags and spans"
             )
         return Encoding(ids, offsets)
@@ -384,11 +384,11 @@ def _check_length(texts: Sequence[str]) -> None:
 
 
 def check_token_ids(ids: Iterable[int]) -> list[int]:
-    """Token ids as Python integers; refuses what cannot be one."""
+    """Token ids as Python integers; refuses numbers that no token can have."""
     checked = [int(i) for i in ids]
     if checked and (min(checked) < 0 or max(checked) > MAX_TOKEN_ID):
-        wrong = next(i for i in checked if not 0 <= i <= MAX_TOKEN_ID)
-        raise InputError(f"{wrong} is not a token id: ids are whole numbers from 0 to the size of the vocabulary")
+        invalid_id = next(i for i in checked if not 0 <= i <= MAX_TOKEN_ID)
+        raise InputError(f"{invalid_id} is not a token id: ids are whole numbers from 0 to the size of the vocabulary")
     return checked
 
 

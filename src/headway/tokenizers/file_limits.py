@@ -1,8 +1,8 @@
-"""What a tokenizer file of someone else may ask for. `check_document` refuses the rest before the library acts on it.
+"""Limits on untrusted tokenizer files. `check_document` enforces them before the library reads the file.
 
 A tokenizer.json is a small program: it normalises text, splits it by regular expressions and looks the pieces up. Three
 replacements in a row can turn a line of text into gigabytes, one regular expression can run for hours, and a single
-token id can size an embedding. All of this is in the file, so it can be bounded by reading the file.
+token id can size an embedding. All of this can be read off the file, so it is checked before use.
 """
 
 import base64
@@ -63,21 +63,21 @@ def check_ids(ids: Iterable[Any]) -> None:
 
 def _components(value: Any, section: str) -> Iterator[dict[str, Any]]:
     """Every component of a section, those of sequences included."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
+    pending = [value]
+    while pending:
+        item = pending.pop()
         if isinstance(item, list):
-            waiting += item
+            pending += item
         elif isinstance(item, dict):
             if isinstance(item.get("type"), str):
                 yield item
             elif section != "post_processor" and ("pattern" in item or item is value):
                 raise ValueError(f"a component of its {section} has no type")
-            waiting += [part for part in item.values() if isinstance(part, dict | list)]
+            pending += [part for part in item.values() if isinstance(part, dict | list)]
 
 
 def _check_component(component: dict[str, Any], section: str) -> None:
-    """Check what one component matches, and what it puts in its place."""
+    """Check the pattern of a component, and the text that replaces a match."""
     match component.get("pattern"):
         case None:
             pass
@@ -85,9 +85,9 @@ def _check_component(component: dict[str, Any], section: str) -> None:
             check_pattern(regex)
         case {"String": str(text)} if text:
             pass
-        case other:
+        case pattern:
             raise ValueError(
-                f"a pattern of its {section}, {other!r:.60}, is neither a regular expression nor some text"
+                f"a pattern of its {section}, {pattern!r:.60}, is neither a regular expression nor a string"
             )
     for key in ("content", "prepend"):
         inserted = component.get(key)

@@ -107,7 +107,7 @@ def load_json(file: Path) -> Tokenizer:
     document["model"].pop("dropout", None)  # random ids: training has the setting tokenizer.bpe_dropout for that
     with native_errors(f"{file} is damaged or not a tokenizer.json: loading it", error=CheckpointError):
         backend = rust.Tokenizer.from_str(msgspec.json.encode(document).decode())
-    for token in document.get("added_tokens") or []:  # the library assigns another id without a word
+    for token in document.get("added_tokens") or []:  # the library silently assigns another id
         if (id := backend.token_to_id(token["content"])) != token["id"]:
             raise CheckpointError(
                 f"{file} is damaged: its added token {token['content']!r} has the id {token['id']}, but the vocabulary "

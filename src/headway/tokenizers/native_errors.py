@@ -1,7 +1,7 @@
-"""Errors of the Rust libraries as Headway's own.
+"""Turn errors of Rust libraries into Headway errors.
 
-`tokenizers` raises plain `Exception`. Where its authors did not foresee a value it panics, which arrives in Python as
-`PanicException`: a `BaseException`, so that `except Exception` lets it through and the command ends in a traceback.
+`tokenizers` raises plain `Exception`. On unforeseen values it panics, which Python sees as `PanicException`. That
+is a `BaseException`, so `except Exception` would let it through, and the command would end in a traceback.
 """
 
 from collections.abc import Iterator

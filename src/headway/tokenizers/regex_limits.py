@@ -1,16 +1,16 @@
-r"""Regular expressions in tokenizer files of others: refused if they can take more than linear time.
+r"""Regular expressions in untrusted tokenizer files: refused if they can take more than linear time.
 
 The `tokenizers` library matches by backtracking. `(a+)+$` then takes 2^n steps on n letters, and `\s+$` takes n² on n
 spaces. Two checks bound the time, before any text is encoded:
 
 1. By structure. A *path* through a pattern is one choice at every `|`, `?` and `{m,n}`. The number of paths is limited,
-   so is the number of unbounded repeats on one path, and what is repeated must itself have a fixed length: `(a+)+`,
+   so is the number of unbounded repeats on one path, and a repeated part must have a fixed length: `(a+)+`,
    `(a|bc)*` and `(a?)+` are refused.
 2. By trial. The pattern splits long runs of one character, for each of several characters; the time must grow with the
    length, not with its square.
 
-What passes both and is slow nonetheless, on a text that no trial foresaw, ends at the engine's own limit of ten million
-steps for one match, with an error.
+A pattern that passes both checks may still be slow on some text. It then ends in an error, at the engine's own limit of
+ten million steps per match.
 """
 
 import math
@@ -28,16 +28,16 @@ MAX_PATTERN_CHARS = 8192  # the longest published pattern, DeepSeek's, has some 
 MAX_PATHS = 10_000  # o200k, the pattern with most choices of those published, has 84
 MAX_UNBOUNDED = 4  # repeats on one path; published patterns have 2
 MAX_REPEAT = 1000  # of {m,n}
-MAX_DEPTH = 50  # groups within groups
+MAX_DEPTH = 50  # of nested groups
 
 TRIAL_CHARS = (" ", "\n", "a", "A", "1", "!", "'", "é", "中", "\u0301")  # U+0301 is a combining accent
-MAX_TRIAL_LITERALS = 12  # characters of the pattern itself that are tried besides
+MAX_TRIAL_LITERALS = 12  # characters of the pattern itself that are tried as well
 TRIAL_LENGTHS = (8, 12, 16, 20, 24, 32, 64, 128, 256, 512, 1024, 2048)  # small steps first: time may double with each
 LONG_TRIAL_LENGTHS = (4096, 8192, 16_384)  # for a run that was not quick
 QUICK_SECONDS = 0.004  # for 2048 characters; linear patterns take up to 0.0007 s, quadratic ones 0.007 s and more
 MAX_TRIAL_SECONDS = 0.04  # for 16,384 characters, linear patterns take up to 0.006 s, quadratic ones 0.4 s and more
 
-# Published patterns that the checks would refuse, read by eye.
+# Published patterns that the checks would refuse; reviewed by hand.
 _PUBLISHED = (
     r"\d{1,3}(?=(?:\d{3})*\b)",  # Cohere's, digits in groups of three from the right: quadratic in a run of digits
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"  # EXAONE's
@@ -80,7 +80,7 @@ def _is_linear(splitter: rust.pre_tokenizers.PreTokenizer, char: str, end: str) 
         if length in LONG_TRIAL_LENGTHS and seconds < QUICK_SECONDS:
             return True
         seconds = _seconds(splitter, char * length + end)
-        if MAX_TRIAL_SECONDS < seconds < 10 * MAX_TRIAL_SECONDS:  # it may have been something else, such as gc
+        if MAX_TRIAL_SECONDS < seconds < 10 * MAX_TRIAL_SECONDS:  # something else may have taken the time, such as gc
             seconds = _seconds(splitter, char * length + end)
         if seconds > MAX_TRIAL_SECONDS:
             return False
@@ -99,7 +99,7 @@ def _seconds(splitter: rust.pre_tokenizers.PreTokenizer, text: str) -> float:
 
 
 class _Cost(NamedTuple):
-    """What matching a part of a pattern may cost."""
+    """The cost of matching a part of a pattern."""
 
     paths: int = 1
     unbounded: int = 0  # repeats without a bound, on the path that has most
@@ -226,7 +226,7 @@ class _Parser:
                 if depth > MAX_DEPTH:
                     raise self._error(f"has groups nested deeper than {MAX_DEPTH}")
                 self.position += self._peek() == "^"
-                self.position += self._peek() == "]"  # in first place it stands for itself
+                self.position += self._peek() == "]"  # as the first character it stands for itself
             elif char == "]":
                 depth -= 1
                 if not depth:

@@ -80,7 +80,7 @@ def train_word(
 
 
 def _distinct_pieces(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Texts and how often they occur: a short text, such as a line, is counted first; a long one comes in pieces."""
+    """Texts with their counts. Short ones, such as lines, are counted first; long ones come in pieces."""
     counts: dict[str, int] = {}
     for text in texts:
         if len(text) <= SHORT_TEXT_CHARS:
@@ -94,7 +94,7 @@ def _distinct_pieces(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _without_too_many_long_words(words: list[str], counts: Counter[str], long_chars: int) -> tuple[list[str], int]:
-    """The words without new long ones beyond MAX_LONG_WORDS_CHARS, and the characters of all long words so far."""
+    """Drop new long words beyond MAX_LONG_WORDS_CHARS; returns the words that stay, and the characters of long ones."""
     kept: list[str] = []
     for word in words:
         if len(word) > LONG_WORD_CHARS and word not in counts:
@@ -120,7 +120,7 @@ def _from_words(
 ) -> Tokenizer:
     unk, bos, eos = defaults[0], defaults[1], defaults[-1]
     vocab = {token: i for i, token in enumerate([*words, unk])}
-    if len(vocab) + len(extra) + 2 > MAX_VOCAB_SIZE:  # what is saved must load again
+    if len(vocab) + len(extra) + 2 > MAX_VOCAB_SIZE:  # `load` must accept what is saved
         raise ConfigError(
             f"{len(vocab):,} words are too many for a vocabulary, which has at most {MAX_VOCAB_SIZE:,} tokens: "
             f"set vocab_size or min_frequency"

@@ -48,11 +48,11 @@ class TrainerProgress:
     best_step: int | None = None
     evals_since_best: int = 0
     score: dict[str, Any] = field(default_factory=dict)  # of this step, if it was evaluated
-    is_validation_pending: bool = False  # a stop request cut it short: it is repeated when the run is resumed
-    evaluation: str = ""  # what the scores were measured on, and how: those of another one are not comparable
+    is_validation_pending: bool = False  # a stop request interrupted it: resuming the run repeats it
+    evaluation: str = ""  # a hash of validation data and settings: only scores with the same one are comparable
 
     def start_evaluation(self, evaluation: str) -> None:
-        """Forget the scores of another evaluation."""
+        """Reset the scores, which are those of another evaluation."""
         self.evaluation, self.score = evaluation, {}
         self.best, self.best_step, self.evals_since_best = math.inf, None, 0
 
@@ -61,17 +61,17 @@ class TrainerProgress:
 
     @classmethod
     def read(cls, checkpoint: Path) -> "TrainerProgress":
-        """The progress of a checkpoint, which must be that of its step."""
+        """The progress of a checkpoint; its step must be that of the folder's name."""
         file = checkpoint / PROGRESS_FILE
         table = read_json(file)
         table["best"] = math.inf if table.get("best") is None else table["best"]
         try:
             progress = msgspec.convert(table, cls)
         except msgspec.ValidationError as problem:
-            raise CheckpointError(f"{file} is not of a checkpoint: {problem}; use an earlier checkpoint") from None
+            raise CheckpointError(f"{file} is damaged: {problem}; use an earlier checkpoint") from None
         if checkpoint.name != f"step-{progress.step}":
             raise CheckpointError(
-                f"{file} tells of step {progress.step}, but lies in {checkpoint.name}: give the folder its name back"
+                f"{file} is of step {progress.step}, but lies in {checkpoint.name}: rename the folder back"
             )
         return progress
 

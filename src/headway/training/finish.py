@@ -86,10 +86,10 @@ def _describe_end(trainer: "Trainer") -> str:
 def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
     """Validate (unless a stop request ended the run), save, average checkpoints, and log the end."""
     if not is_stopped and not trainer.state.progress.score:
-        is_stopped = _is_stopped_during(trainer.validate)
+        is_stopped = _run_unless_stopped(trainer.validate)
     trainer.save()
     if trainer.config.average_checkpoints and not is_stopped:
-        is_stopped = _is_stopped_during(lambda: average_last_checkpoints(trainer))
+        is_stopped = _run_unless_stopped(lambda: average_last_checkpoints(trainer))
     if not is_stopped:
         _note_risen_loss(trainer)
         trainer.on_message(f"finished    {_describe_end(trainer)}")
@@ -98,8 +98,8 @@ def finish_run(trainer: "Trainer", is_stopped: bool) -> Result:
     return make_result(trainer, is_stopped)
 
 
-def _is_stopped_during(evaluate: Callable[[], object]) -> bool:
-    """Evaluate; returns whether a stop request ended it. Resuming the run repeats it."""
+def _run_unless_stopped(evaluate: Callable[[], object]) -> bool:
+    """Run an evaluation; returns whether a stop request ended it. Resuming the run repeats it."""
     try:
         evaluate()
     except ValidationStopped:
@@ -118,7 +118,7 @@ def _note_risen_loss(trainer: "Trainer") -> None:
 def is_complete(trainer: "Trainer") -> bool:
     """Whether a restored run has nothing left to do."""
     is_trained = trainer.progress_fraction >= 1 or trainer.is_out_of_patience
-    # A run that was extended still has the average of its earlier end.
+    # A run that was extended may still have the average of its earlier end.
     averaged_step = read_progress(trainer.run.averaged_dir).get("step")
     is_averaged = averaged_step == trainer.state.progress.step or not trainer.config.average_checkpoints
     return is_trained and bool(trainer.state.progress.score) and is_averaged
@@ -155,7 +155,7 @@ def average_last_checkpoints(trainer: "Trainer") -> None:
     progress.score = {"selection_loss": score.selection_loss, **score.to_dict()}
 
     def write() -> None:
-        model = make_model(trainer.task, "cpu")
+        model = make_model(trainer.task, "cpu", for_training=False)
         model.load_weights(weights)
         write_checkpoint(model, run.averaged_dir, progress.to_dict(), {})
 

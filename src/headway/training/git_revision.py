@@ -1,8 +1,8 @@
 """The git commit of the working directory, read from the files of the repository.
 
-Asking git would run programs: those that the folder's own `.git/config` names, such as `core.fsmonitor`. A folder that
-someone else made must not start anything, so this file reads `HEAD` and the refs itself, and knows nothing of `config`.
-Whether files have changed since the commit is not told, because comparing them takes git.
+git runs programs that the folder's `.git/config` names, such as `core.fsmonitor`, and an untrusted folder must not
+start anything. So this module reads `HEAD` and the refs itself, and never `config`. It does not tell whether files have
+changed since the commit: comparing them takes git.
 """
 
 import re

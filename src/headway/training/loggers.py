@@ -38,7 +38,10 @@ class WandbLogger:
     def __init__(self, run: Path, recipe: Mapping[str, Any]):
         import wandb
 
-        self.run = wandb.init(project="headway", name=run.name, dir=str(run), config=dict(recipe), resume="allow")
+        settings = wandb.Settings(disable_git=True, save_code=False)  # git would run programs that its config names
+        self.run = wandb.init(
+            project="headway", name=run.name, dir=str(run), config=dict(recipe), resume="allow", settings=settings
+        )
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         self.run.log(dict(metrics), step=step)

@@ -65,7 +65,7 @@ def find_lr(
     if steps < MIN_STEPS:
         raise ConfigError(f"steps={steps} are too few for a sweep: use at least {MIN_STEPS}")
     if steps > MAX_STEPS:
-        raise ConfigError(f"steps={steps} are too many for a sweep: use at most {MAX_STEPS:,}")
+        raise ConfigError(f"steps={steps} is too many for a sweep: use at most {MAX_STEPS:,}")
     recipe = as_recipe(recipe)
     device, config = parse_device(recipe.train.device), recipe.train
     task = make_task(recipe, on_message=on_message, on_prepare=on_prepare)

@@ -1,7 +1,7 @@
-"""Size before memory: refuse a model that cannot be trained here, before its data is prepared and before it is built.
+"""Memory check before training: refuse a model that does not fit, before its data is prepared and before it is built.
 
-The estimate is a lower bound, what the parameters alone take: their weights, gradients, optimizer state and EMA. What
-one step of a Transformer takes on top is estimated once its batches are known (build.py).
+The estimate is a lower bound: weights, gradients, optimizer state and EMA of the parameters alone. The memory of a
+whole step of a Transformer is estimated once its batches are known (build.py).
 """
 
 import msgspec

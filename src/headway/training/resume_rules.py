@@ -1,8 +1,8 @@
-"""What a resumed run may change: how it trains, but not its model and tokenizer, nor in silence what it is scored on.
+"""What may change when a run is resumed: how it trains, but not its model and tokenizer.
 
-Scores of another validation set, context or metric do not compare with those before, and neither does the best one.
-So such a change needs `force`, which starts the scores anew; and without its checkpoints a run cannot continue, only
-start over, which needs `force` too.
+Scores on another validation set, or with another context or metric, are not comparable with earlier ones. Such a change
+needs `force`, which resets the best score. A run that has lost its checkpoints can only start over, which needs `force`
+too.
 """
 
 from headway.config import Recipe, load_recipe
@@ -31,7 +31,7 @@ EVALUATION_SETTINGS = (
 def find_checkpoint(run: Run, force: bool, on_message: OnMessage) -> int | None:
     """The step to resume from; None if the run was killed before its first checkpoint, or is forced to start over."""
     run.remove_partial()
-    problem = f"{run.path} has no checkpoint, but its log tells of steps that were trained: they are lost"
+    problem = f"{run.path} has no checkpoint, but its log has steps: they are lost"
     if run.checkpoint_steps() or run.has_damaged():
         try:
             return run.newest_intact(on_message)
@@ -60,7 +60,7 @@ def check_steps(run: Run, step: int, recipe: Recipe) -> None:
 
 
 def check_unchanged(run: Run, task: Task) -> None:
-    """Refuse another model or tokenizer: the checkpoint has its own, and others would be ignored or not fit."""
+    """Refuse another model or tokenizer: the checkpoint has its own, and another one would be ignored or not fit."""
     changed = changed_settings(load_recipe(run.path), task.recipe, ("model", "tokenizer"))
     changed.pop("tokenizer.bpe_dropout", None)  # how a tokenizer is used while training
     if changed:
@@ -85,8 +85,8 @@ def check_data(run: Run, task: Task) -> None:
 
 
 def find_new_evaluation(run: Run, step: int, task: Task, force: bool) -> str:
-    """What changed about the evaluation since the checkpoint, in words; empty if scores stay comparable. A change
-    without `force` is refused."""
+    """Describes how the evaluation has changed since the checkpoint; empty if scores stay comparable. A change without
+    `force` is refused."""
     before, after = load_recipe(run.path), task.recipe
     settings = changed_settings(before, after)
     changed = [f"{name}={settings[name]}" for name in EVALUATION_SETTINGS if name in settings]
@@ -98,9 +98,9 @@ def find_new_evaluation(run: Run, step: int, task: Task, force: bool) -> str:
     if not force:
         raise ConfigError(
             f"{reason} changed since {run.path} was started: scores would not be comparable with those before, and "
-            f"text that was trained on may be among the validation data. Leave it as it was; or start a new run: "
+            f"the validation data may contain text that was trained on. Leave it as it was; or start a new run: "
             f"headway train {run.path} --out NEW{plugin_options()}; or add --force (in Python force=True): the best "
-            f"score starts anew"
+            f"score is then reset"
         )
     return reason
 

@@ -1,5 +1,5 @@
-"""Stop requests: Ctrl-C, SIGTERM, SIGHUP and `StopTraining` end a run after the current step instead of in the middle
-of it."""
+"""Stop requests: Ctrl-C, SIGTERM, SIGHUP and `StopTraining` end a run after the current step, not within
+it."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from headway.termination import ENDING_SIGNALS, SECONDS_BETWEEN_INTERRUPTS, hold
 
-FIRST_WORDS = "stopping    after this step and its checkpoint; Ctrl-C again stops at once"
+STOP_MESSAGE = "stopping    after this step and its checkpoint; Ctrl-C again stops at once"
 
 
 class StopTraining(Exception):  # noqa: N818 (a request, not an error)
@@ -36,7 +36,7 @@ def stop_request(
 ) -> Iterator[StopRequest]:
     """Inside the block Ctrl-C, SIGTERM or SIGHUP sets the event, and there is no deadline (headway/termination.py).
 
-    A second Ctrl-C raises KeyboardInterrupt with what `describe_loss` returns. A second SIGTERM or SIGHUP changes
+    A second Ctrl-C raises KeyboardInterrupt with the message of `describe_loss`. A second SIGTERM or SIGHUP changes
     nothing: a terminal that closes and a service manager send several. Signals that are ignored stay so (`nohup`).
     """
     stop = StopRequest()
@@ -53,12 +53,12 @@ def stop_request(
         stop.set()
         if not is_repeated:
             with suppress(RuntimeError):  # the signal came while a line was being printed
-                on_message(FIRST_WORDS)
+                on_message(STOP_MESSAGE)
 
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may install signal handlers
         return
-    numbers = [n for n in (signal.SIGINT, *ENDING_SIGNALS) if signal.getsignal(n) is not signal.SIG_IGN]
+    numbers = [n for n in (signal.SIGINT, *ENDING_SIGNALS) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     with hold(describe_loss):
         handlers = {number: signal.signal(number, on_signal) for number in numbers}
         try:

@@ -108,7 +108,7 @@ class Task:
 
     @property
     def evaluation(self) -> str:
-        """Identifies what the validation score measures, and on what: equal for scores that can be compared."""
+        """A hash of the metric, its settings and the validation data: scores with equal hashes are comparable."""
         recipe = self.recipe
         context = recipe.eval.context or recipe.model.context if self.objective == "causal" else None
         masks = recipe.train.seed if self.objective == "masked" else None  # the seed draws them
@@ -246,7 +246,7 @@ def _text_task(
 
 
 def _has_bits_per_byte(recipe: Recipe, validation: ValidationSet | None) -> bool:
-    """Whether the training loss is a likelihood of text, and the tokenizer keeps all of it: bytes lost in <unk> cost
+    """Whether the training loss is the likelihood of a text that the tokenizer keeps in full. Bytes lost in <unk> cost
     extra, which only evaluation counts."""
     return loss_name(recipe) == "causal" and not getattr(validation, "lost_bytes", 0)
 
@@ -286,9 +286,11 @@ def _fingerprint(texts: Iterable[str]) -> str:
     return digest_of("\n".join(digest_of(text).hex() for text in texts)).hex()
 
 
-def make_model(task: Task, device: Any) -> Model:
-    """A new model, with weights drawn from torch's generator."""
-    check_trainable(task.recipe.model, task.recipe.train, parse_device(device))
+def make_model(task: Task, device: Any, *, for_training: bool = True) -> Model:
+    """A new model, with weights drawn from torch's generator. One `for_training` must fit in memory with its gradients
+    and optimizer state."""
+    if for_training:
+        check_trainable(task.recipe.model, task.recipe.train, parse_device(device))
     model = create(task.recipe.model, device=device)
     if isinstance(model, BERT | BiLSTM):
         if task.objective != "classify":  # only classification uses the pooler

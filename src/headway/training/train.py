@@ -23,7 +23,7 @@ from headway.models import Model, NGram
 from headway.models.base import tokenizer_of
 from headway.models.serialization import is_registered
 from headway.runs import Run
-from headway.temporary_files import TemporaryFolder, kept_unless_stopped
+from headway.temporary_files import TemporaryFolder, delete_if_stopped
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.training.build import build_trainer
 from headway.training.callbacks import Callbacks, OnModelReady, ignore, progress_callbacks
@@ -70,8 +70,8 @@ def train(
     With `resume`, training continues from the last intact checkpoint if the run exists; otherwise it starts. If
     `recipe` is the folder of a run, `out` is that folder by default: `headway.train("runs/demo", resume=True)`.
 
-    `force` resumes also where something would be lost: if the evaluation has changed (another split, context or
-    metric), and the best score starts anew; or if the checkpoints are gone, and training starts over.
+    `force` resumes even if something is lost: if the evaluation has changed (another split, context or
+    metric), and the best score is reset; or if the checkpoints are gone, and training starts over.
 
     Progress is shown on stderr: as a bar in a terminal or a notebook, else as a line every few seconds. `quiet=True`
     turns it off, and so do the callbacks `on_step`, `on_message` and `on_prepare`: pass any of them to report the
@@ -161,8 +161,8 @@ def _lock_and_find_checkpoint(
 
     def find() -> str:
         locks.enter_context(run.lock())
-        found = find_checkpoint(run, force, on_message)
-        return "" if found is None else str(found)
+        checkpoint_step = find_checkpoint(run, force, on_message)
+        return "" if checkpoint_step is None else str(checkpoint_step)
 
     step = dist.broadcast(dist.on_first_rank(find))
     return int(step) if step else None
@@ -229,7 +229,7 @@ def _fit_ngram(model: NGram, task: Task, path: Path, callbacks: Callbacks) -> Re
         )
     callbacks.on_model_ready(model)
     # It cannot be resumed: if it is stopped, the run is removed.
-    with Run.create(path, task.recipe.to_toml()) as run, kept_unless_stopped(path):
+    with Run.create(path, task.recipe.to_toml()) as run, delete_if_stopped(path):
         run.log(event="start", **environment(model.device), data=task.fingerprints)
         n_tokens, checkpoint = task.n_train_tokens, run.checkpoint_dir(0)
         start = time.monotonic()

@@ -12,7 +12,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -75,13 +75,13 @@ class Trainer:
         self.stop = StopRequest()
 
     def train(self, resume_step: int | None = None, new_evaluation: str = "") -> Result:
-        """Train to the end, from the start or from the checkpoint of `resume_step`. What is new about the evaluation,
-        if anything, makes the scores start anew."""
+        """Train to the end, from the start or from the checkpoint of `resume_step`. `new_evaluation`
+        describes how the evaluation has changed, which resets the best score; empty: it has not."""
         if resume_step is not None:
             self.state.restore(self.run.checkpoint_dir(resume_step))
             if new_evaluation:
                 self.state.progress.start_evaluation(self.task.evaluation)
-                self.on_message(f"evaluation  changed ({new_evaluation}): the best score starts anew")
+                self.on_message(f"evaluation  changed ({new_evaluation}): the best score is reset")
             if is_complete(self):
                 self._prune()  # the process may have been killed before it could
                 return complete_result(self)
@@ -96,17 +96,14 @@ class Trainer:
             changed = {"new_evaluation": new_evaluation} if new_evaluation else {}
             self.log.event("resume", step=resume_step, ranks=self.dist.size, device=device, threads=threads, **changed)
         self.log.connect(self.config.loggers, msgspec.to_builtins(self.task.recipe))
-        try:
-            # It covers validation and saving too: a late Ctrl-C loses nothing.
-            with stop_request(self.on_message, describe_loss=self._describe_loss) as self.stop:
-                try:
-                    is_stopped = self._run_steps()
-                    return finish_run(self, is_stopped)
-                except Exception as error:
-                    self.stop.ignores_sigterm = is_lost_contact(error)
-                    raise self._handle_failure(error) from error
-        finally:
-            self.log.close()
+        # This covers validation and saving too: a late Ctrl-C loses nothing.
+        with stop_request(self.on_message, describe_loss=self._describe_loss) as self.stop, closing(self.log):
+            try:
+                is_stopped = self._run_steps()
+                return finish_run(self, is_stopped)
+            except Exception as error:
+                self.stop.ignores_sigterm = is_lost_contact(error)
+                raise self._handle_failure(error) from error
 
     def _run_steps(self) -> bool:
         """Train until the run is complete, or early stopping or a stop request ends it; True after a stop request."""
@@ -152,12 +149,14 @@ class Trainer:
         return StepOutput(n_targets, loss, grad_norm)
 
     def _skip_step(self) -> None:
-        """Count a step without targets, and say so: the first one to the user, every one in the log."""
+        """Count a step without targets. The user is told of the first one; the log has them all."""
         progress = self.state.progress
         progress.step += 1
         progress.score = {}
         if not self.n_skipped:
-            self.on_message(f"note        step {progress.step:,} has no targets to predict: it is skipped, as all such")
+            self.on_message(
+                f"note        step {progress.step:,} has no targets to predict: it is skipped, like all such steps"
+            )
         self.n_skipped += 1
         self.log.event("skipped", step=progress.step, reason="no targets")
 
@@ -200,7 +199,7 @@ class Trainer:
         return False
 
     def _repeat_validation(self) -> bool:
-        """The validation that a stop request cut short before the run was resumed; returns whether to stop again."""
+        """Repeat the validation that a stop request interrupted before the resume; returns whether to stop again."""
         try:
             score = self.validate()
         except ValidationStopped:
@@ -264,8 +263,8 @@ class Trainer:
         return loss
 
     def _check_stop(self) -> None:
-        """End a validation, which may take minutes, after the batch under way. Several ranks score together: they go
-        on to its end."""
+        """End a validation, which may take minutes, after the current batch. Several ranks score together: they
+        finish it."""
         if self.stop.is_set() and self.dist.size == 1:
             raise ValidationStopped
 
@@ -311,7 +310,7 @@ class Trainer:
 
     def _describe_loss(self) -> str:
         """What is lost if the run ends now, and how to resume it."""
-        saved = self.run.checkpoint_steps()[-1]
+        saved = max(self.run.checkpoint_steps(), default=0)
         lost = f"the steps after the checkpoint of step {saved:,} are lost"
         if saved == self.state.progress.step:
             lost = f"the checkpoint of step {saved:,} is saved"

@@ -1,4 +1,4 @@
-"""Reading the config.json of a transformers model: every key is used, known to be harmless, refused, or warned of.
+"""Reading the config.json of a transformers model: every key is used, known to be harmless, refused, or warned about.
 
 transformers has hundreds of keys. Of those that a layout does not read, `HARMLESS` have no effect on what the model
 computes in eval mode, and `UNSUPPORTED` have one that Headway does not implement.
@@ -35,7 +35,8 @@ HARMLESS = frozenset(
     pooler_num_fc_layers pooler_size_per_head pooler_type predict_special_tokens problem_type summary_activation
     summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
 
-    directionality extra_pos_embeddings is_encoder_decoder n_ctx n_special num_hidden_layers tie_encoder_decoder
+    directionality extra_pos_embeddings is_encoder_decoder is_llama_config n_ctx n_special num_hidden_layers
+    tie_encoder_decoder transformers.js_config
     """.split()  # noqa: SIM905 (a list of 100 words)
 )
 # Keys that change the computation in ways that Headway does not implement, and the values that change nothing.
@@ -61,6 +62,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "clip_qkv": (None,),
     "num_local_experts": (None,),
     "num_experts": (None,),
+    "rope_interleaved": (None, False),
 }
 
 
@@ -83,15 +85,15 @@ class _UsedKeys(Mapping[str, Any]):
 
 def read_config(layout: Layout, document: Mapping[str, Any], file: Path) -> ModelConfig:
     """The config in a transformers config.json. A key that changes the computation in a way Headway does not implement
-    is refused, and one that nobody knows is warned of."""
+    is refused, and an unknown one gets a warning."""
     require(document, **{name: values for name, values in UNSUPPORTED.items() if name in document})
     hf = _UsedKeys(document)
     config = layout.config_from_hf(hf)
     if unknown := sorted(document.keys() - hf.used - HARMLESS - UNSUPPORTED.keys()):
         names = ", ".join(f"{name:.40}" for name in unknown[:5]) + (", …" if len(unknown) > 5 else "")
         warnings.warn(
-            f"{file}: {names} unknown to Headway and without effect here; check that the model computes the same "
-            f"without",
+            f"{file}: Headway does not know {names}, and ignores {'it' if len(unknown) == 1 else 'them'}; check that "
+            f"the model computes the same",
             stacklevel=5,
         )
     return config

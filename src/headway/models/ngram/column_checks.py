@@ -1,6 +1,6 @@
-"""Whether the columns of an n-gram model mean something: sorted n-grams, and logarithms of probabilities.
+"""Checks of the columns of an n-gram model: the n-grams are sorted, the probabilities valid.
 
-A file may be damaged, or made by someone else. One vectorised pass over each column, in chunks, finds out.
+A file may be damaged or untrusted. Each column takes one vectorised pass, in chunks.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def find_problem(
 
 
 def check_log_probs(log_p: Array) -> None:
-    """Refuse probabilities above 1. A backoff weight may be above 1, so single columns cannot tell."""
+    """Refuse probabilities above 1. Backoff weights may be above 1, so the columns alone cannot show it."""
     if log_p.size and not log_p.max() <= MAX_LOG_P:
         raise CheckpointError(
             "this n-gram model gives a token a probability above 1: its backoff weights are wrong; copy the model "
@@ -75,7 +75,7 @@ def _is_sorted_by_token(start: Array, token: Array) -> bool:
     n_descents = sum(int((np.diff(chunk) <= 0).sum()) for chunk in _chunks(token, overlap=1))
     first = start[:-1][np.diff(start) > 0]  # of the contexts that have n-grams
     first = first[first > 0]
-    return n_descents == sum(int((token[at] <= token[at - 1]).sum()) for at in _chunks(first))
+    return n_descents == sum(int((token[i] <= token[i - 1]).sum()) for i in _chunks(first))
 
 
 def _max_sum_of_p(start: Array, log_p: Array) -> float:

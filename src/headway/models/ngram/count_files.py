@@ -81,7 +81,7 @@ def _parse(file: str | Path) -> dict[int, GramCounts]:
                 f"{file}, line {number}: {line!r:.60}: {BOS} may only start an n-gram and {EOS} may only end one"
             )
         if len(words) > MAX_ORDER:
-            raise DataError(f"{file}, line {number}: an n-gram of {len(words):,} words; at most {MAX_ORDER:,}")
+            raise DataError(f"{file}, line {number}: an n-gram of {len(words):,} words; at most {MAX_ORDER:,} are read")
         counts = by_order.setdefault(len(words), {})
         counts[tuple(words)] = counts.get(tuple(words), 0) + int(n)
     if not by_order:

@@ -164,7 +164,7 @@ class NGram(Model):
                 if column.dtype not in self.COLUMNS[name] or column.dim() != 1:
                     raise CheckpointError(f"'{name}{k}' is not a column of type {self.COLUMNS[name][0]}")
             arrays = {name: column.numpy() for name, column in columns.items()}
-            is_normalized = self.config.smoothing not in ("stupid-backoff", "given")
+            is_normalized = self.config.smoothing != "stupid-backoff"
             problem = find_problem(k, order, V, n_contexts, **arrays, is_normalized=is_normalized)
             if not problem and k == 1 and self.context_only_id is not None:
                 is_predicted = arrays["log_p"][self.context_only_id] > -np.inf

@@ -23,7 +23,9 @@ def read_lines(file: str | Path) -> Iterator[str]:
             with TextIOWrapper(source, encoding="utf-8", newline="\n") as text:
                 while line := text.readline(MAX_LINE_CHARACTERS):
                     if len(line) == MAX_LINE_CHARACTERS:
-                        raise DataError(f"{file} has a line of {MAX_LINE_CHARACTERS:,} characters: no list of n-grams")
+                        raise DataError(
+                            f"{file} has a line of {MAX_LINE_CHARACTERS:,} characters: it is not a list of n-grams"
+                        )
                     yield line
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 ({error}): convert it first") from None
