@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from headway.termination import ENDING_SIGNALS, SECONDS_BETWEEN_INTERRUPTS, hold
+from headway.termination import hold
+from headway.watchdog import ENDING_SIGNALS, SECONDS_BETWEEN_INTERRUPTS
 
 STOP_MESSAGE = "stopping    after this step and its checkpoint; Ctrl-C again stops at once"
 
