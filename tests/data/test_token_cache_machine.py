@@ -162,4 +162,4 @@ class TokenCacheMachine(RuleBasedStateMachine):
 
 
 TestTokenCache = TokenCacheMachine.TestCase
-TestTokenCache.settings = settings(max_examples=15, stateful_step_count=12, deadline=None, derandomize=True)
+TestTokenCache.settings = settings(max_examples=10, stateful_step_count=10, deadline=None, derandomize=True)

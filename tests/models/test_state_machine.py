@@ -110,4 +110,4 @@ def _rows(elements, n_rows, n_columns):
 
 
 TestDecodingStates = DecodingStates.TestCase
-TestDecodingStates.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestDecodingStates.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)

@@ -32,11 +32,12 @@ def test_wandb_gets_the_metrics_of_the_log(tmp_path, monkeypatch):
         log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("finish")
     )
     wandb = types.ModuleType("wandb")
-    wandb.init = lambda **options: calls.append(options["name"]) or run
+    wandb.Settings = dict
+    wandb.init = lambda **options: calls.append((options["name"], options["settings"])) or run
     wandb.__spec__ = types.SimpleNamespace(name="wandb")
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     headway.train(make(tmp_path, train={"steps": 10, "loggers": ["wandb"]}), out=tmp_path / "mine")
-    assert calls[0] == "mine"
+    assert calls[0] == ("mine", {"disable_git": True, "save_code": False})  # git would run configured programs
     assert calls[-1] == "finish"
     assert calls[1][0] == 10
     assert "loss" in calls[1][1]
