@@ -122,27 +122,32 @@ class SplitPlan:
     boundaries: tuple[int, int] | None = None  # end of train, end of test
 
     def assign(self, records: Iterable[Record]) -> Iterator[tuple[SplitName, Record]]:
+        if not self.fractions.any_held_out:
+            return (("train", record) for record in records)
+        if self.boundaries is None:
+            return ((self.fractions.split_of(digest_of(split_key(record))), record) for record in records)
+        return self._cut(records, *self.boundaries)
+
+    def _cut(self, records: Iterable[Record], train_end: int, test_end: int) -> Iterator[tuple[SplitName, Record]]:
+        """By boundaries. Only running text is cut inside a record; an empty line stays in the training text."""
         offset = 0
         for record in records:
-            if not self.fractions.any_held_out:
+            end = offset + (len(record) if isinstance(record, str) else 1)
+            if end <= train_end or end == offset:
                 yield "train", record
-            elif self.boundaries is None:
-                yield self.fractions.split_of(digest_of(split_key(record))), record
-            elif record == "":  # an empty line
-                yield "train", record
-            elif isinstance(record, str):  # running text may be cut inside a document
-                train_end, test_end = (min(max(end - offset, 0), len(record)) for end in self.boundaries)
+            elif offset >= test_end:
+                yield "valid", record
+            elif train_end <= offset and end <= test_end:
+                yield "test", record
+            else:
+                assert isinstance(record, str)
                 parts: list[tuple[SplitName, str]] = [
-                    ("train", record[:train_end]),
-                    ("test", record[train_end:test_end]),
-                    ("valid", record[test_end:]),
+                    ("train", record[: max(train_end - offset, 0)]),
+                    ("test", record[max(train_end - offset, 0) : test_end - offset]),
+                    ("valid", record[test_end - offset :]),
                 ]
                 yield from ((split, text) for split, text in parts if text)
-                offset += len(record)
-            else:
-                train_end, test_end = self.boundaries
-                yield ("train" if offset < train_end else "test" if offset < test_end else "valid"), record
-                offset += 1
+            offset = end
 
 
 @dataclass(frozen=True)

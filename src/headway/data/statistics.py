@@ -65,7 +65,8 @@ def summarize(
         summary.split_by, summary.split = "tail", _empty_split()
         for split, record in plan.assign(chain.from_iterable(_limited(source.batches(), limit))):
             summary.split[split]["records"] += 1
-            summary.split[split]["bytes"] += sum(map(utf8_size, texts_of(record)))
+            n_bytes = utf8_size(record) if isinstance(record, str) else sum(map(utf8_size, texts_of(record)))
+            summary.split[split]["bytes"] += n_bytes
     return summary
 
 
@@ -86,30 +87,30 @@ def _collect(
     split_sizes = np.zeros((2, len(SPLIT_NAMES)))  # records and bytes
     scan = CorpusScan(fractions)
     for batch in _limited(source.batches(), limit):
-        facts = scan.add_batch(batch)
-        lengths = _count_tokens(facts.distinct, facts.counts, tokenizer, token_counts)
+        stats = scan.add_batch(batch)
+        lengths = _count_tokens(stats.distinct, stats.counts, tokenizer, token_counts)
         longest = int(lengths.argmax())
         if not summary.longest or lengths[longest] > summary.longest["tokens"]:
-            record = facts.distinct[longest]
+            record = stats.distinct[longest]
             summary.longest = {
                 "number": summary.records + batch.index(record) + 1,
                 "tokens": int(lengths[longest]),
-                "bytes": int(facts.n_bytes[longest]),
+                "bytes": int(stats.n_bytes[longest]),
                 "begins": texts_of(record)[0][:60],
             }
         if source.kind != "text":
-            for record, n in zip(facts.distinct, facts.counts.tolist(), strict=True):
+            for record, n in zip(stats.distinct, stats.counts.tolist(), strict=True):
                 labels.update(dict.fromkeys(_labels(record), 0))  # in order of appearance
                 for label in _labels(record):
                     labels[label] += n
         powers = np.searchsorted(POWERS_OF_TWO, lengths)
-        length_counts += np.bincount(powers, weights=facts.counts, minlength=MAX_LENGTH_BITS).astype(np.int64)
-        for sizes, weights in zip(split_sizes, (facts.counts, facts.counts * facts.n_bytes), strict=True):
-            sizes += np.bincount(facts.splits, weights=weights, minlength=len(SPLIT_NAMES))
-        digest_starts.append(facts.digests[:, :8].copy().view(np.uint64)[:, 0])
-        n_chars = np.array([sum(map(len, texts_of(record))) for record in facts.distinct])
-        summary.characters += int(n_chars @ facts.counts)
-        summary.tokens += int(lengths @ facts.counts)
+        length_counts += np.bincount(powers, weights=stats.counts, minlength=MAX_LENGTH_BITS).astype(np.int64)
+        for sizes, weights in zip(split_sizes, (stats.counts, stats.counts * stats.n_bytes), strict=True):
+            sizes += np.bincount(stats.splits, weights=weights, minlength=len(SPLIT_NAMES))
+        digest_starts.append(stats.digests[:, :8].copy().view(np.uint64)[:, 0])
+        n_chars = np.array([sum(map(len, texts_of(record))) for record in stats.distinct])
+        summary.characters += int(n_chars @ stats.counts)
+        summary.tokens += int(lengths @ stats.counts)
         summary.records += len(batch)
         summary.samples += map(_sample, batch[: samples - len(summary.samples)])
         on_progress(scan.n_bytes - summary.bytes)
