@@ -430,6 +430,7 @@ def test_only_selects_properties_and_atol_sets_the_limit():
         ({"only": ["leek"]}, "no property named 'leek'. Did you mean 'leak'?"),
         ({"batch_size": 1}, "batch_size=1: rows are compared with each other; use at least 2"),
         ({"length": 3}, "length=3: a prompt and the steps after it need at least 4 tokens"),
+        ({"batch_size": 10**30}, f"{10**30} rows of 12 tokens are more than 1,000,000 tokens: check fewer"),
         ({"atol": -1.0}, "atol=-1.0: the largest difference allowed is a number of at least 0"),
     ],
 )

@@ -18,6 +18,7 @@ from headway.nn.masks import padding
 ModelKind = Literal["language model", "encoder-decoder", "encoder"]
 
 MIN_LENGTH = 4  # a prompt and three tokens after it
+MAX_TOKENS = 1_000_000  # of the random batch
 SOURCE_TOKENS = 7
 MIN_ATOL = 1e-4  # nats; differences in the order of float32 sums stay below it for logits of order 10
 ROUNDINGS = 8  # … and below this many rounding errors of the largest logit, in any precision
@@ -182,6 +183,8 @@ def make_probe(model: Any, *, batch_size: int, length: int, atol: float | None, 
     n_tokens, n_source = (min(n, context or n) for n in (length, SOURCE_TOKENS))
     if n_tokens < MIN_LENGTH:
         raise InputError(f"a context of {context} tokens is too short to be checked, which takes {MIN_LENGTH}")
+    if batch_size * n_tokens > MAX_TOKENS:
+        raise InputError(f"{batch_size} rows of {n_tokens} tokens are more than {MAX_TOKENS:,} tokens: check fewer")
     has_source = kind == "encoder-decoder"
     probe = Probe(  # with token 0 everywhere until the vocabulary is known
         model,
