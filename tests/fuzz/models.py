@@ -150,7 +150,8 @@ class Models(Area):
         for key, value in document.items():
             if key in ("model_type", "architectures", "dtype", "headway_version"):
                 continue
-            if key not in config or (config[key] != value and value not in (None, "none")):
+            is_rounded = isinstance(config.get(key), float) and isinstance(value, int) and config[key] == float(value)
+            if key not in config or (config[key] != value and not is_rounded and value not in (None, "none")):
                 self.fail(f"config.json says {key}={value!r}, the model {config.get(key)!r}")
         if missing := config.keys() - document.keys():
             self.fail(f"config.json lacks {sorted(missing)}, and the model loads with defaults")

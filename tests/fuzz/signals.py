@@ -162,11 +162,12 @@ class _Case:
         if process.exitcode is not None:
             return "ended before", 0.0
         signalled = time.monotonic()
-        os.kill(process.pid or 0, number)
-        if n_signals == 2:
-            process.join(0.6)
-            if process.exitcode is None:
-                os.kill(process.pid or 0, number)
+        with suppress(ProcessLookupError):  # it ends just now
+            os.kill(process.pid or 0, number)
+            if n_signals == 2:
+                process.join(0.6)
+                if process.exitcode is None:
+                    os.kill(process.pid or 0, number)
         process.join(30)
         seconds = time.monotonic() - signalled
         if process.exitcode is None:
