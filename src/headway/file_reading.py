@@ -6,8 +6,9 @@ again: no lone surrogates, no nesting that exhausts the stack.
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -24,7 +25,7 @@ _FILE_KINDS = {
 }
 
 
-def open_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointError) -> BinaryIO:
+def open_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointError) -> BufferedReader:
     """Open a regular file for reading. A pipe, device or folder raises `error`, a missing file FileNotFoundError."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would wait for its writer
     mode = os.fstat(handle).st_mode

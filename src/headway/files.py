@@ -283,7 +283,7 @@ def verify_checksums(folder: Path) -> None:
                 n_bytes = os.fstat(file.fileno()).st_size
                 if n_bytes != size:
                     raise CheckpointError(f"{path} is damaged: it has {n_bytes:,} bytes instead of {size:,}")
-                if hashlib.file_digest(file, "sha256").hexdigest() != digest:  # type: ignore[arg-type]
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     raise CheckpointError(f"{path} is damaged: its checksum does not match")
         except OSError as problem:
             raise CheckpointError(f"{path} cannot be read: {problem.strerror or problem}") from None

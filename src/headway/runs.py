@@ -239,8 +239,9 @@ def selection_loss(progress: Mapping[str, Any]) -> float:
     """What the best checkpoint is selected by, smaller is better; infinite if this step was not evaluated."""
     score = progress.get("score")
     loss = score.get("selection_loss") if isinstance(score, dict) else None
-    is_finite = isinstance(loss, int | float) and abs(loss) <= sys.float_info.max  # exact, also for long integers
-    return float(loss) if is_finite else math.inf  # type: ignore[arg-type]
+    if isinstance(loss, int | float) and abs(loss) <= sys.float_info.max:  # exact, also for long integers
+        return float(loss)
+    return math.inf
 
 
 def best_checkpoint(checkpoints: Mapping[Path, Mapping[str, Any]]) -> Path:

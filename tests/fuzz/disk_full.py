@@ -8,10 +8,13 @@ import os
 import random
 import resource
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import headway
+from headway.config import Recipe
 from tests.fuzz import tiny_runs, warm_processes
 from tests.fuzz.harness import Area
 
@@ -30,7 +33,7 @@ def unmount(folder: Path) -> None:
     ctypes.CDLL(None).umount2(os.fsencode(folder), UMOUNT_DETACH)
 
 
-def train(recipe, run: Path, cache: Path, max_file_bytes: int | None) -> None:  # type: ignore[no-untyped-def]
+def train(recipe: Recipe, run: Path, cache: Path, max_file_bytes: int | None) -> None:
     _limit_files(max_file_bytes)
     tiny_runs.train(recipe, run, cache)
 
@@ -109,7 +112,7 @@ class DiskFull(Area):
             os.posix_fallocate(file.fileno(), 0, max(stats.f_bavail * stats.f_frsize - space, 1))
         return None
 
-    def _run(self, function, *args) -> int:  # type: ignore[no-untyped-def]
+    def _run(self, function: Callable[..., None], *args: Any) -> int:
         self.output.unlink(missing_ok=True)
         code = warm_processes.run(function, *args, output=self.output)
         printed = self._printed()

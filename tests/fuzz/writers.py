@@ -2,7 +2,9 @@
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -80,7 +82,14 @@ class Writers(Area):
         tiny_runs.check_clean(scratch)
         return "one model"
 
-    def _run_both(self, function, arguments, more_arguments, scratch: Path, rng: random.Random) -> list[int]:  # type: ignore[no-untyped-def]
+    def _run_both(
+        self,
+        function: Callable[..., None],
+        arguments: tuple[Any, ...],
+        more_arguments: tuple[Any, ...],
+        scratch: Path,
+        rng: random.Random,
+    ) -> list[int]:
         """Start two processes at nearly the same moment; returns their exit codes."""
         outputs = [scratch / "output-1", scratch / "output-2"]
         first = warm_processes.start(function, *arguments, output=outputs[0])

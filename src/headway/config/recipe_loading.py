@@ -126,9 +126,9 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
             f"model.name={name!r} is of the family {config.family!r}, not {family!r}; give one of the two",
             setting="model.name",
         )
-    rest = {key: value for key, value in table.items() if key not in ("model", "preset")}
+    sections = {key: value for key, value in table.items() if key not in ("model", "preset")}
     preset = name if name in PRESETS else ""
-    return msgspec.structs.replace(build(Recipe, rest), model=config, preset=preset)
+    return msgspec.structs.replace(build(Recipe, sections), model=config, preset=preset)
 
 
 def find_errors(table: Mapping[str, Any]) -> list[ConfigError]:

@@ -138,7 +138,8 @@ def read_batches(file: Path, format: str, options: ReadOptions) -> Iterator[list
         yield from batches_of(read(file, format, options))
         return
     with read_errors(str(file)):
-        yield from iter_line_batches(file, options.errors, line_endings="\n")  # type: ignore[misc]
+        for lines in iter_line_batches(file, options.errors, line_endings="\n"):
+            yield list[Record](lines)
 
 
 def batches_of(records: Iterable[Record]) -> Iterator[list[Record]]:

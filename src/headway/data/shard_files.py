@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -91,7 +91,7 @@ def open_cached(path: Path) -> BufferedReader:
     """Open a regular file of the cache for reading. A link is refused: it would lead out of the cache."""
     if path.is_symlink():
         raise DataError(f"{path} is a link, and links in the cache are not followed")
-    return cast(BufferedReader, open_regular(path, error=DataError))
+    return open_regular(path, error=DataError)
 
 
 def write_cached(path: Path, chunks: Iterable[bytes | memoryview]) -> None:

@@ -47,7 +47,7 @@ def open_bytes(file: Path) -> Iterator[BufferedIOBase]:
     """A regular file, decompressed if it ends in .gz; a pipe or a device is refused instead of blocking."""
     with open_regular(file, error=DataError) as stream:
         if file.suffix.lower() != ".gz":
-            yield stream  # type: ignore[misc]
+            yield stream
             return
         with gzip.GzipFile(fileobj=stream) as decompressed:
             yield decompressed
