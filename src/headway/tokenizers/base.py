@@ -79,7 +79,10 @@ class Tokenizer:
         self.backend.no_padding()
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_plain_text_backend", "_fast_encoder", "_prepended", "vocab_size", "drops_whitespace")
+        derived = (
+            "_plain_text_backend", "_masked_text_backend", "_fast_encoder", "_prepended", "vocab_size",
+            "drops_whitespace",
+        )  # fmt: skip
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __repr__(self) -> str:
@@ -171,10 +174,20 @@ class Tokenizer:
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Token ids, and the span of characters that each token covers."""
-        check_texts([text])
-        _check_length([text])
-        with native_errors("encoding this text"):  # as a batch of one, which leaves the GIL to other threads
-            [encoding] = self._plain_text_backend.encode_batch([text], add_special_tokens=False)
+        return self.encode_batch_with_offsets([text])[0]
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
+        """`encode_with_offsets` of each text, several times as fast as one by one."""
+        check_texts(texts)
+        _check_length(texts)
+        results: list[Encoding] = []
+        for batch in _batches(texts):
+            with native_errors("encoding this text"):  # as a batch, which leaves the GIL to other threads
+                encodings = self._plain_text_backend.encode_batch(batch, add_special_tokens=False)
+            results += [self._with_offsets(*pair) for pair in zip(batch, encodings, strict=True)]
+        return results
+
+    def _with_offsets(self, text: str, encoding: rust.Encoding) -> Encoding:
         ids, offsets = encoding.ids, encoding.offsets
         if encoding.tokens[:1] == [self._prepended]:
             offsets[0] = (0, 0)  # it covers no character of the text; the library assigns it the first one
@@ -196,9 +209,29 @@ class Tokenizer:
     def _fast_encoder(self) -> BatchEncoder | None:
         return fast_encoder(self._plain_text_backend)
 
+    def encode_with_masks(self, text: str) -> list[int]:
+        """The token ids of a text in which the mask token, such as "[MASK]", stands for itself. Other special tokens
+        are ordinary text, as in `encode`."""
+        check_texts([text])
+        _check_length([text])
+        with native_errors("encoding this text"):
+            [encoding] = self._masked_text_backend.encode_batch_fast([text], add_special_tokens=False)
+        return list(encoding.ids)
+
     @cached_property
     def _plain_text_backend(self) -> rust.Tokenizer:
-        """The backend, changed to encode special tokens in a text as ordinary text (rule 2).
+        """The backend, changed to encode special tokens in a text as ordinary text (rule 2)."""
+        backend = self._without_special_tokens()
+        backend.encode_special_tokens = True
+        return backend
+
+    @cached_property
+    def _masked_text_backend(self) -> rust.Tokenizer:
+        """The same, except for the mask token."""
+        return self._without_special_tokens(but=self.special_tokens["mask"])
+
+    def _without_special_tokens(self, but: str | None = None) -> rust.Tokenizer:
+        """The backend without special tokens that a text could contain.
 
         If a special token is also in the model's vocabulary, the model would match it. So special tokens get names that
         no text contains, and merges that lead to them are removed.
@@ -206,7 +239,7 @@ class Tokenizer:
         document = json.loads(self.backend.to_str())
         document["post_processor"] = None  # it may shift offsets
         model = document["model"]
-        special = {token["content"] for token in document["added_tokens"] if token["special"]}
+        special = {token["content"] for token in document["added_tokens"] if token["special"]} - {but}
         rename = {token: f"\ufdd0{token}" for token in special}  # U+FDD0 is a noncharacter, reserved for internal use
         if isinstance(model["vocab"], dict):
             model["vocab"] = {rename.get(token, token): id for token, id in model["vocab"].items()}
@@ -220,9 +253,7 @@ class Tokenizer:
         for token in document["added_tokens"]:
             token["content"] = rename.get(token["content"], token["content"])
         with native_errors("preparing this tokenizer to encode text", error=CheckpointError):
-            backend = rust.Tokenizer.from_str(json.dumps(document))
-        backend.encode_special_tokens = True
-        return backend
+            return rust.Tokenizer.from_str(json.dumps(document))
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids. Special tokens are left out, or spelled out with `skip_special_tokens=False`."""

@@ -86,6 +86,9 @@ class SentencePieceTokenizer(Tokenizer):
             raise InputError(f"SentencePiece gives no offsets for this text: {reason}") from None
         return Encoding(encoding["ids"], encoding["offsets"])
 
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
+        return [self.encode_with_offsets(text) for text in texts]
+
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         ids = check_token_ids(ids)
         special = self._special_tokens_by_id
