@@ -215,7 +215,7 @@ def test_labels_are_numbered_in_order():
     assert batch.labels.tolist() == [0, 1]
     assert batch.ids.shape == (2, 12)
     assert batch.mask.sum(1).tolist() == [12, dataset.lengths[0]]
-    assert ClassificationDataset(records, WORDPIECE, 12, labels=["10", "9"]).label_ids.tolist() == [0, 1, 0]
+    assert ClassificationDataset(records, WORDPIECE, 12, labels=["10", "9"]).targets.tolist() == [0, 1, 0]
     with pytest.raises(DataError, match=r"^example 2, 'the mat the mat .*…': label '9' is not one of 10\."):
         ClassificationDataset(records, WORDPIECE, 12, labels=["10"])
 

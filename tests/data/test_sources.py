@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from headway.data import CORPORA, TASKS, load_documents, locate, open_source
 from headway.data.csv_rows import csv_rows
 from headway.data.file_search import glob_files
-from headway.data.readers import check_tags
 from headway.data.records import Answer, LabelledText, Pair, Question, TaggedSentence
+from headway.data.tag_schemes import check_tags
 from headway.data.text_files import DOCUMENT_BYTES, SPLIT_ABOVE_BYTES
 from headway.errors import ConfigError, DataError
 

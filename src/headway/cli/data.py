@@ -45,6 +45,12 @@ def data(
     label: Annotated[
         str | None, typer.Option(help="Column of the label, by name, or by number from 1 without a header.")
     ] = None,
+    text_pair: Annotated[
+        str | None, typer.Option(help="Column of a second text, as --label."), OnlyWith("--label")
+    ] = None,
+    label_separator: Annotated[
+        str | None, typer.Option(help="Between the labels of a text, if it has several."), OnlyWith("--label")
+    ] = None,
     valid_fraction: Annotated[float, typer.Option(help="Fraction held out for validation; 0: none.")] = 0.1,
     test_fraction: Annotated[float, typer.Option(help="Fraction held out for testing; 0: none.")] = 0.0,
     split: Annotated[
@@ -86,7 +92,14 @@ def data(
     load_declared("dataset", source, CORPORA)
     load_declared("reader", reading.format, READERS)
     fractions = SplitFractions(valid_fraction, test_fraction, split)
-    opened = open_source(source, target_path=target, label=label, **reading.options_for(source, target, label))
+    opened = open_source(
+        source,
+        target_path=target,
+        label=label,
+        text_pair=text_pair,
+        label_separator=label_separator,
+        **reading.options_for(source, target, label),
+    )
     limit = None if limit is None else min(limit, MAX_RECORDS)
     loaded = _load_tokenizer(tokenizer, opened, limit)
     if prepare:

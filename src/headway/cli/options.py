@@ -122,9 +122,9 @@ class ReadFlags:
     separator: Annotated[
         str | None, typer.Option(help=r"Text between the documents of a text file; \n is a newline.")
     ] = None
-    tag_scheme: Annotated[str, typer.Option(help="Tags of token-tag files: bio, iob1 (converted to BIO) or any.")] = (
-        "bio"
-    )
+    tag_scheme: Annotated[
+        str, typer.Option(help="Tags of token-tag files: bio, bioes, iob1 (converted to BIO) or any.")
+    ] = "bio"
     errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace.")] = "strict"
 
     def options_for(self, source: str, target: str | None = None, label: str | None = None) -> dict[str, Any]:

@@ -22,7 +22,9 @@ _PUBLIC = {
         "datasets.causal": "MixtureDataset PackedDataset CausalDataset consecutive_windows",
         "datasets.mlm": "MLMBatch MLMDataset mask_tokens",
         "datasets.seq2seq": "Seq2SeqBatch Seq2SeqDataset",
-        "datasets.labeled": "LabelBatch ClassificationDataset SpanBatch SpanDataset TagBatch TaggingDataset",
+        "datasets.classification": "LabelBatch ClassificationDataset",
+        "datasets.tagging": "TagBatch TaggingDataset",
+        "datasets.spans": "SpanBatch SpanDataset",
         "statistics": "DataSummary summarize",
     }.items()
     for name in names.split()
@@ -35,17 +37,17 @@ if TYPE_CHECKING:
     from headway.data.datasets.causal import MixtureDataset as MixtureDataset
     from headway.data.datasets.causal import PackedDataset as PackedDataset
     from headway.data.datasets.causal import consecutive_windows as consecutive_windows
-    from headway.data.datasets.labeled import ClassificationDataset as ClassificationDataset
-    from headway.data.datasets.labeled import LabelBatch as LabelBatch
-    from headway.data.datasets.labeled import SpanBatch as SpanBatch
-    from headway.data.datasets.labeled import SpanDataset as SpanDataset
-    from headway.data.datasets.labeled import TagBatch as TagBatch
-    from headway.data.datasets.labeled import TaggingDataset as TaggingDataset
+    from headway.data.datasets.classification import ClassificationDataset as ClassificationDataset
+    from headway.data.datasets.classification import LabelBatch as LabelBatch
     from headway.data.datasets.mlm import MLMBatch as MLMBatch
     from headway.data.datasets.mlm import MLMDataset as MLMDataset
     from headway.data.datasets.mlm import mask_tokens as mask_tokens
     from headway.data.datasets.seq2seq import Seq2SeqBatch as Seq2SeqBatch
     from headway.data.datasets.seq2seq import Seq2SeqDataset as Seq2SeqDataset
+    from headway.data.datasets.spans import SpanBatch as SpanBatch
+    from headway.data.datasets.spans import SpanDataset as SpanDataset
+    from headway.data.datasets.tagging import TagBatch as TagBatch
+    from headway.data.datasets.tagging import TaggingDataset as TaggingDataset
     from headway.data.loader import IGNORE_INDEX as IGNORE_INDEX
     from headway.data.loader import BatchLoader as BatchLoader
     from headway.data.loader import CausalBatch as CausalBatch

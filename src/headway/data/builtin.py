@@ -1,10 +1,11 @@
-"""Built-in corpora: text that ships with every CPython, and generated tasks."""
+"""Built-in corpora: text that ships with every CPython, generated tasks, and reviews from an installed package."""
 
 import sysconfig
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from headway.data.movie_reviews import REVIEW_SOURCES, movie_reviews
 from headway.data.records import Kind, Record
 from headway.data.synthetic_tasks import TASKS, is_task, task_pairs
 
@@ -34,10 +35,11 @@ CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
     "pydocs": pydocs,
     "stdlib": stdlib,
     **{name: partial(task_pairs, name) for name in TASKS},
+    **{name: partial(movie_reviews, name) for name in REVIEW_SOURCES},
 }
 
 
-CORPUS_KINDS: dict[str, Kind] = {}  # the records of registered datasets
+CORPUS_KINDS: dict[str, Kind] = dict.fromkeys(REVIEW_SOURCES, "labelled")  # also of registered datasets
 
 
 def corpus_kind(name: str) -> Kind:

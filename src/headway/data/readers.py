@@ -14,6 +14,7 @@ import msgspec
 
 from headway.data.csv_rows import csv_rows
 from headway.data.records import Answer, Kind, LabelledText, Pair, Question, Record, TaggedSentence, texts_of
+from headway.data.tag_schemes import TAG_SCHEMES, check_tags
 from headway.data.text_files import (
     MAX_RECORD_BYTES,
     decode_text,
@@ -58,21 +59,28 @@ class ReadOptions:
     pairs: str | None = None  # two columns, "source,target"
     label: str | None = None  # label column
     separator: str | None = None  # between the documents of a text file
-    tag_scheme: str = "bio"  # tagging scheme of token-tag files: "bio", "iob1", "any"
+    tag_scheme: str = "bio"  # tagging scheme of token-tag files: "bio", "bioes", "iob1", "any"
     errors: str = "strict"  # invalid UTF-8: "strict", "replace"
+    text_pair: str | None = None  # column of a second text, beside a label
+    label_separator: str | None = None  # between the labels of a text; multi-label data
 
     def __post_init__(self) -> None:
         for name, allowed in (
             ("format", ("auto", *READERS)),
-            ("tag_scheme", ("bio", "iob1", "any")),
+            ("tag_scheme", TAG_SCHEMES),
             ("errors", ("strict", "replace")),
         ):
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{name}={value!r} is not one of {', '.join(allowed)}." + suggest(value, allowed))
-        for name in ("text", "label"):
+        for name in ("text", "text_pair", "label"):
             if getattr(self, name) == "":
                 raise ConfigError(f"{name}='' names no column")
+        if self.label_separator == "":
+            raise ConfigError("label_separator='' is empty; give the text between two labels, such as ';'")
+        for name in ("text_pair", "label_separator"):
+            if (value := getattr(self, name)) is not None and self.label is None:
+                raise ConfigError(f"{name}={value!r} is for texts with labels: name the label column too (label)")
         if self.separator == "":
             raise ConfigError("separator='' is empty; give the text between documents, such as '\\n\\n'")
         if self.pairs is not None:
@@ -88,7 +96,16 @@ class ReadOptions:
 
     def named_columns(self) -> list[str]:
         """The columns that the options name, in the order of a record's fields."""
-        return [*self.pair_columns()] if self.pairs else [name for name in (self.text, self.label) if name]
+        if self.pairs:
+            return [*self.pair_columns()]
+        return [name for name in (self.text, self.text_pair, self.label) if name]
+
+    def split_label(self, label: str) -> str | tuple[str, ...]:
+        """A label as it is, or the labels between separators, each once."""
+        if self.label_separator is None:
+            return label
+        names = (name.strip() for name in label.split(self.label_separator))
+        return tuple(dict.fromkeys(name for name in names if name))
 
 
 def format_of(file: str | Path) -> str:
@@ -106,7 +123,7 @@ def kind_of(format: str, options: ReadOptions) -> Kind:
     if options.tag_scheme != "bio" and format != "conll":
         raise ConfigError(f"tag_scheme={options.tag_scheme!r} is for token-tag files; this is a {format} file")
     if format in ("conll", "squad", "text", "lines", "misspellings"):
-        for name in ("text", "pairs", "label"):
+        for name in ("text", "pairs", "label"):  # text_pair needs a label
             if (value := getattr(options, name)) is not None:
                 raise ConfigError(f"{name}={value!r} names a column, but a {format} file has no columns")
         kinds: dict[str, Kind] = {"conll": "tagged", "squad": "questions", "misspellings": "pairs"}
@@ -177,7 +194,6 @@ def read_table(rows: Iterable[TableRow], file: Path, options: ReadOptions, unit:
         header, rows = list(first[1]), chain([first], rows)
     columns = select_columns(header, file, options, has_names=isinstance(first[1], dict))
     del first  # a row may be large
-    record_type = Pair if options.pairs else LabelledText if options.label else None
     indices = [header.index(name) for name in columns]
     for number, row in rows:
         if isinstance(row, list):
@@ -188,11 +204,20 @@ def read_table(rows: Iterable[TableRow], file: Path, options: ReadOptions, unit:
                 )
             values = [row[i] for i in indices]
         else:
-            values = [_cell(row, name, f"{file}, {unit} {number}", name == options.label) for name in columns]
+            values = [_cell(row, name, f"{file}, {unit} {number}", options) for name in columns]
         del row
-        if record_type is LabelledText and not values[-1]:
+        if options.label and not values[-1] and options.label_separator is None:
             raise DataError(f"{file}, {unit} {number}: the label is empty; every text needs one")
-        yield record_type(*values) if record_type else values[0]
+        yield _record(values, options)
+
+
+def _record(values: list[str], options: ReadOptions) -> Record:
+    """The cells of the columns that `select_columns` chose, as a record."""
+    if options.pairs:
+        return Pair(*values)
+    if options.label is None:
+        return values[0]
+    return LabelledText(values[0], options.split_label(values[-1]), *values[1:-1])
 
 
 def select_columns(header: list[str], file: Path, options: ReadOptions, *, has_names: bool) -> list[str]:
@@ -211,11 +236,13 @@ def select_columns(header: list[str], file: Path, options: ReadOptions, *, has_n
     return columns
 
 
-def _cell(row: dict[str, Any], name: str, location: str, is_label: bool) -> str:
-    """The text in a column of a row that has names; a label may also be a number."""
-    value = row.get(name)
+def _cell(row: dict[str, Any], name: str, location: str, options: ReadOptions) -> str:
+    """The text in a column of a row that has names; a label may also be a number, and several labels a list."""
+    value, is_label = row.get(name), name == options.label
     if isinstance(value, str):
         return value
+    if is_label and isinstance(value, list) and all(isinstance(label, str) for label in value):
+        return _joined_labels(value, location, options)
     if value is None:
         if name in row:
             raise DataError(f"{location}: column {name!r} is null; drop such rows, or use an empty string")
@@ -224,6 +251,22 @@ def _cell(row: dict[str, Any], name: str, location: str, is_label: bool) -> str:
         return str(value)
     allowed = "neither text nor a number" if is_label else "not text"
     raise DataError(f"{location}: column {name!r} holds {repr(value)[:40]}, which is {allowed}")
+
+
+def _joined_labels(labels: list[str], location: str, options: ReadOptions) -> str:
+    """A list of labels as one text, which `split_label` splits again."""
+    separator = options.label_separator
+    if separator is None:
+        raise DataError(
+            f"{location}: column {options.label!r} holds a list of labels; to train on several labels per text, set "
+            f"label_separator (data.label_separator=';')"
+        )
+    if wrong := next((label for label in labels if separator in label or label.strip() != label or not label), None):
+        raise DataError(
+            f"{location}: the label {wrong!r} is empty, has spaces around it or contains label_separator="
+            f"{separator!r}: choose a separator that no label contains, or repair the label"
+        )
+    return separator.join(labels)
 
 
 def _header(first: TableRow, rows: Iterator[TableRow], options: ReadOptions) -> tuple[list[str], Iterator[TableRow]]:
@@ -251,7 +294,7 @@ def _default_text_column(header: list[str], file: Path, options: ReadOptions, *,
     for name in TEXT_COLUMNS:
         if name in header:
             return name
-    candidates = [name for name in header if name != options.label]
+    candidates = [name for name in header if name not in (options.label, options.text_pair)]
     if len(candidates) == 1 and has_names:
         return candidates[0]
     raise DataError(
@@ -383,34 +426,6 @@ def read_conll(file: Path, options: ReadOptions) -> Iterator[Record]:
         tags.append(cells[-1])
         del line, cells  # they may be large
     yield from end_sentence()
-
-
-def check_tags(tags: list[str], tag_scheme: str, location: str = "tag ", first: int = 1) -> list[str]:
-    """Tags in BIO: B-X begins an entity of type X, I-X continues it, O is outside. Errors name `location` and the
-    tag's number, counted from `first`.
-
-    IOB1 begins an entity with I-X, and with B-X only right after another X (Ramshaw & Marcus 1995); it is converted.
-    """
-    if tag_scheme == "any":
-        return tags
-    bio_tags: list[str] = []
-    for i, tag in enumerate(tags):
-        previous = bio_tags[-1] if bio_tags else "O"
-        if not re.fullmatch(r"O|[BI]-.+", tag):
-            raise DataError(
-                f"{location}{first + i}: tag {tag!r} is not BIO (O, B-TYPE or I-TYPE); "
-                f"read other tags, such as parts of speech, with --tag-scheme any (data.tag_scheme)"
-            )
-        is_continued = previous != "O" and previous[2:] == tag[2:]
-        if tag.startswith("I-") and not is_continued:
-            if tag_scheme == "bio":
-                raise DataError(
-                    f"{location}{first + i}: tag {tag!r} follows {previous!r}, but in BIO an entity begins with "
-                    f"B-{tag[2:]}; if the file uses IOB1, read it with --tag-scheme iob1 (data.tag_scheme)"
-                )
-            tag = f"B-{tag[2:]}"
-        bio_tags.append(tag)
-    return bio_tags
 
 
 def read_squad(file: Path, options: ReadOptions) -> Iterator[Record]:

@@ -26,7 +26,12 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class LabelledText:
     text: str
-    label: str
+    label: str | tuple[str, ...]  # multi-label data: any number of labels
+    text_pair: str | None = None  # a second text, to classify two together
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.label,) if isinstance(self.label, str) else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def texts_of(record: Record) -> tuple[str, ...]:
         case Pair():
             return record.source, record.target
         case LabelledText():
-            return (record.text,)
+            return (record.text,) if record.text_pair is None else (record.text, record.text_pair)
         case TaggedSentence():
             return (" ".join(record.words),)
         case Question():
@@ -115,7 +120,7 @@ def documents_by_split(records: Iterable[tuple[SplitT, Record]]) -> Iterator[tup
             case TaggedSentence():
                 line = " ".join(record.words)
             case LabelledText():
-                line = f"{record.text}\t{record.label}"
+                line = "\t".join((*texts_of(record), ", ".join(record.labels)))
             case Pair():
                 line = f"{record.source}\t{record.target}"
         lines = pending_lines.setdefault(split, [])

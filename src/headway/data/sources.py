@@ -111,6 +111,8 @@ def open_source(
     separator: str | None = None,
     tag_scheme: str = "bio",
     errors: str = "strict",
+    text_pair: str | None = None,
+    label_separator: str | None = None,
     imports: bool = True,
 ) -> DataSource:
     """Open the data at a path, or a built-in corpus by name; the options are those of a recipe's `[data]`.
@@ -121,7 +123,7 @@ def open_source(
     if imports:
         load_declared("dataset", path, CORPORA)
         load_declared("reader", format, READERS)
-    options = ReadOptions(format, text, pairs, label, separator, tag_scheme, errors)
+    options = ReadOptions(format, text, pairs, label, separator, tag_scheme, errors, text_pair, label_separator)
     if (built_in := corpus(path)) is not None:
         changed = _changed_options(options)
         if changed or target_path:

@@ -186,7 +186,7 @@ def _length_range(power: int) -> str:
 def _labels(record: Record) -> list[str]:
     match record:
         case LabelledText():
-            return [record.label]
+            return list(record.labels)
         case TaggedSentence():
             return list(record.tags)
         case Question():
@@ -200,7 +200,9 @@ def _sample(record: Record) -> Any:
         case Pair():
             return {"source": record.source[:SAMPLE_CHARS], "target": record.target[:SAMPLE_CHARS]}
         case LabelledText():
-            return {"text": record.text[:SAMPLE_CHARS], "label": record.label}
+            pair = {} if record.text_pair is None else {"text_pair": record.text_pair[:SAMPLE_CHARS]}
+            label = record.label if isinstance(record.label, str) else list(record.label)
+            return {"text": record.text[:SAMPLE_CHARS], **pair, "label": label}
         case TaggedSentence():
             return {"words": [word[:SAMPLE_CHARS] for word in record.words], "tags": list(record.tags)}
         case Question():
