@@ -23,7 +23,7 @@ def test_a_path_in_place_of_a_model_is_answered_with_load(function, path):
 def test_an_encoder_is_told_from_a_language_model_by_what_it_does(function):
     bert = headway.create("bert", vocab_size=20, n_layers=1, n_heads=2, d_model=8, device="cpu")
     rest = "does not continue text: use a language model such as gpt"
-    with pytest.raises(InputError, match=f"^a MaskedLM predicts masked tokens and {rest}$"):
+    with pytest.raises(InputError, match=rf"^a MaskedLM predicts masked tokens \(`headway fill` uses it\) and {rest}$"):
         function(MaskedLM(bert), "Once")
     with pytest.raises(InputError, match=f"^a BERT encodes text and {rest}$"):
         function(bert, "Once")

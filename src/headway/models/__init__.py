@@ -1,6 +1,7 @@
 """The models, one idea per file; `MODELS` maps family names to classes."""
 
 from headway.models.adapter import language_model
+from headway.models.bag_of_words import BagOfWords
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import LanguageModel, Model
 from headway.models.bert import BERT, MaskedLM
@@ -22,6 +23,7 @@ __all__ = [
     "MODELS",
     "NPLM",
     "RNN",
+    "BagOfWords",
     "Bahdanau",
     "BiLSTM",
     "Classifier",

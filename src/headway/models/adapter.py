@@ -19,11 +19,11 @@ from headway.models.heads import Classifier, SpanReader, Tagger
 MEMBERS = ("__call__", "start", "step")
 CONFIG_DEFAULTS = {"context": None, "bos_id": None, "eos_id": None}
 ENCODER_PURPOSES: dict[type, str] = {
-    MaskedLM: "predicts masked tokens",
+    MaskedLM: "predicts masked tokens (`headway fill` uses it)",
     BERT: "encodes text",
     Classifier: "labels texts (`headway eval` scores it, docs/howto/classify.md predicts with it)",
     Tagger: "tags words (`headway eval` scores it)",
-    SpanReader: "finds answers in texts (`headway eval` scores it)",
+    SpanReader: "finds answers in texts (`headway answer` uses it)",
 }
 
 

@@ -15,6 +15,7 @@ from headway.config import BERTConfig
 from headway.errors import InputError
 from headway.models.base import Model, check_context, tokenizer_of
 from headway.models.builders import build_blocks, build_final_norm, build_norm, build_positions
+from headway.models.embedding_defaults import EmbeddingDefaults
 from headway.nn import AttentionContext, Embedding
 from headway.nn.embedding import check_ids, check_shape
 from headway.nn.feedforward import ACTIVATIONS
@@ -23,6 +24,7 @@ from headway.nn.init import truncated_normal
 
 class BERT(Model):
     config: BERTConfig
+    embedding_defaults: EmbeddingDefaults | None = None  # of `headway.embed`, if the model's directory says so
 
     def __init__(self, config: BERTConfig):
         super().__init__()
@@ -71,8 +73,8 @@ class BERT(Model):
             x = block(x, ctx)
         return self.norm(x)
 
-    def pool(self, hidden: Tensor) -> Tensor:
-        """hidden (B, T, D) → one vector per text (B, D), from its first token, [CLS]."""
+    def pool(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """hidden (B, T, D) → one vector per text (B, D), from its first token, [CLS]. Other encoders need the mask."""
         return torch.tanh(self.pooler(hidden[:, 0]))
 
 

@@ -7,6 +7,8 @@ This was the standard tagger before BERT (Huang et al. 2015; Ma & Hovy 2016, who
 same heads (heads.py).
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,7 +19,14 @@ from headway.models.base import Model, source_lengths
 from headway.models.bert import check_mask
 from headway.nn.embedding import check_ids, check_shape
 from headway.nn.init import orthogonal
+from headway.nn.pooling import max_pool, mean_pool
 from headway.nn.recurrent import BidirectionalStack
+
+POOLING: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "first": lambda hidden, mask: hidden[:, 0],
+    "mean": mean_pool,
+    "max": max_pool,
+}
 
 
 class BiLSTM(Model):
@@ -51,6 +60,7 @@ class BiLSTM(Model):
         x = self.dropout(F.embedding(ids, self.embedding))
         return self.layers(x, source_lengths(ids, mask))[0]
 
-    def pool(self, hidden: Tensor) -> Tensor:
-        """hidden (B, T, D) → one vector per text (B, D), from its first token, where the backward pass ends."""
-        return torch.tanh(self.pooler(hidden[:, 0]))
+    def pool(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """hidden (B, T, D); mask (B, T), True = a real token. → one vector per text (B, D): from its first token, where
+        the backward pass ends, or from all of them (max: Conneau et al. 2017)."""
+        return torch.tanh(self.pooler(POOLING[self.config.pooling](hidden, mask)))

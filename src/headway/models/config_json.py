@@ -24,7 +24,11 @@ from headway.models.weight_files import TensorEntry
 
 # Keys of config.json beside those of the config.
 MODEL_TYPE, ARCHITECTURES, DTYPE, VERSION = "model_type", "architectures", "dtype", "headway_version"
-HEADS = {"BERT": ("MaskedLM", "Classifier", "Tagger", "SpanReader"), "BiLSTM": ("Classifier", "Tagger")}
+HEADS = {
+    "BERT": ("MaskedLM", "Classifier", "Tagger", "SpanReader"),
+    "BiLSTM": ("Classifier", "Tagger", "SpanReader"),
+    "BagOfWords": ("Classifier", "Tagger"),
+}
 
 
 class ModelDescription(NamedTuple):

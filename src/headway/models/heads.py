@@ -12,20 +12,22 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from headway.config import BERTConfig, BiLSTMConfig
+from headway.config import BagOfWordsConfig, BERTConfig, BiLSTMConfig
 from headway.errors import ConfigError, count
+from headway.models.bag_of_words import BagOfWords
 from headway.models.base import Model, tokenizer_of
 from headway.models.bert import BERT
 from headway.models.bilstm import BiLSTM
 from headway.nn.init import truncated_normal
 
-TextEncoder = BERT | BiLSTM
+TextEncoder = BERT | BiLSTM | BagOfWords
+TextEncoderConfig = BERTConfig | BiLSTMConfig | BagOfWordsConfig
 
 
 class Head(Model):
     """Base of the three heads: an encoder, dropout, and a linear layer with the encoder's device and dtype."""
 
-    config: BERTConfig | BiLSTMConfig
+    config: TextEncoderConfig
 
     def __init__(self, encoder: TextEncoder, n_outputs: int):
         super().__init__()
@@ -43,7 +45,7 @@ class Head(Model):
         truncated_normal(self.output, std=0.02)
 
 
-def _n_labels(config: BERTConfig | BiLSTMConfig) -> int:
+def _n_labels(config: TextEncoderConfig) -> int:
     if not config.labels:
         raise ConfigError(f"this head needs the names of its labels: {type(config).__name__}(labels=[…])")
     return len(config.labels)
@@ -57,7 +59,7 @@ class Classifier(Head):
         """Logits of the labels (B, C)."""
         if not self.training:
             self._check_start(ids)
-        return self.output(self.dropout(self.encoder.pool(self.encoder(ids, mask, segments))))
+        return self.output(self.dropout(self.encoder.pool(self.encoder(ids, mask, segments), mask)))
 
     def _check_start(self, ids: Tensor) -> None:
         """Warn if a text does not start as in training, with [CLS], whose hidden state gives the label. On a GPU the
@@ -84,9 +86,11 @@ class Tagger(Head):
 
 
 class SpanReader(Head):
-    def __init__(self, encoder: BERT):
+    def __init__(self, encoder: BERT | BiLSTM):
         super().__init__(encoder, 2)
+        self.has_segments = isinstance(encoder.config, BERTConfig) and encoder.config.n_segments > 1
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Logits (B, 2, T) of each token as the start and as the end of the answer."""
-        return self.output(self.encoder(ids, mask, segments)).transpose(1, 2)
+        """Logits (B, 2, T) of each token as the start and as the end of the answer. For an encoder without segments,
+        [SEP] alone tells the question from its context."""
+        return self.output(self.encoder(ids, mask, segments if self.has_segments else None)).transpose(1, 2)

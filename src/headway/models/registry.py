@@ -6,6 +6,7 @@ import torch
 
 from headway.config import (
     FAMILIES,
+    BagOfWordsConfig,
     BahdanauConfig,
     BERTConfig,
     BiLSTMConfig,
@@ -24,6 +25,7 @@ from headway.devices import parse_device, parse_dtype
 from headway.entry_points import load_declared
 from headway.errors import ConfigError, with_article
 from headway.memory import check_fits
+from headway.models.bag_of_words import BagOfWords
 from headway.models.bahdanau import Bahdanau
 from headway.models.base import Model
 from headway.models.bert import BERT
@@ -47,6 +49,7 @@ MODELS: dict[str, type[Model]] = {
     "seq2seq": Seq2Seq,
     "bahdanau": Bahdanau,
     "bilstm": BiLSTM,
+    "bow": BagOfWords,
 }
 
 # The names of each class, so that editors complete them and type checkers know what `create` returns.
@@ -87,6 +90,9 @@ def create(name: Literal["bahdanau"] | BahdanauConfig, *, device: Device = ..., 
 @overload
 def create(name: Literal["bilstm"] | BiLSTMConfig, *, device: Device = ..., dtype: DType = ...,
            **overrides: Any) -> BiLSTM: ...
+@overload
+def create(name: Literal["bow"] | BagOfWordsConfig, *, device: Device = ..., dtype: DType = ...,
+           **overrides: Any) -> BagOfWords: ...
 @overload
 def create(name: str | ModelConfig, *, device: Device = ..., dtype: DType = ..., **overrides: Any) -> Model: ...
 # fmt: on

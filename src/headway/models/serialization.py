@@ -27,9 +27,11 @@ from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
 from headway.file_reading import check_regular, read_json
 from headway.files import CHECKSUMS, new_directory, read_directory, verify_checksums
+from headway.installed_files import INSTALLED_MODELS
 from headway.models.base import Model
-from headway.models.bert import MaskedLM
+from headway.models.bert import BERT, MaskedLM
 from headway.models.config_json import check_sizes, describe_model
+from headway.models.embedding_defaults import read_embedding_defaults, write_embedding_defaults
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.hf import LAYOUTS, Layout
 from headway.models.ngram.model import NGram
@@ -44,6 +46,7 @@ from headway.models.weight_files import (
     read_tensors,
     stored_tensors,
 )
+from headway.nn.lora import merge_lora, merged_state_dict
 from headway.runs import Run, best_checkpoint, read_progress, suggest_run
 from headway.tokenizers.loading import load_tokenizer, tokenizer_file
 
@@ -56,6 +59,7 @@ _HEADS: dict[str, Callable[[Any], Model]] = {
 }
 
 MAX_LISTINGS, SECONDS_BETWEEN_LISTINGS = 20, 0.01  # of the checkpoints of a run that is training
+ADAPTER_CONFIG = "adapter_config.json"  # of a folder of LoRA updates, see lora_adapters.py
 SHARDS = "shards"  # subfolder of a distributed checkpoint: the weights in shards, by Headway's names
 
 
@@ -75,12 +79,11 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     config = model.config
     _check_registered(model)
     _check_tokenizer(model, folder)
-    tensors = {name: t.detach().to("cpu") for name, t in model.state_dict().items()} if weights else {}
-    for layout in LAYOUTS.get(type(model).__name__, ()) if _is_built_in(model) else ():
-        if fields := layout.config_to_hf(config):
-            tensors = layout.to_hf(config, tensors) if weights else {}
-            document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
-            break
+    tensors = {name: t.detach().to("cpu") for name, t in merged_state_dict(model).items()} if weights else {}
+    if (layout := layout_of(model)) is not None:
+        tensors = layout.to_hf(config, tensors) if weights else {}
+        fields = layout.config_to_hf(config) or {}
+        document = {"model_type": layout.model_type, "architectures": [layout.architecture], **fields}
     else:
         table = msgspec.to_builtins(config)
         document = {"model_type": f"headway-{table['family']}", "architectures": [_class_of(model).__name__], **table}
@@ -98,8 +101,16 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
         if isinstance(model, Transformer):
             ids |= {"decoder_start_token_id": config.bos_id, "pad_token_id": config.eos_id}
         (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+    if isinstance(model, BERT) and model.embedding_defaults is not None:
+        write_embedding_defaults(model.embedding_defaults, model.width, folder)
     if model.has_tokenizer:
         model.tokenizer.save(folder)
+
+
+def layout_of(model: Model) -> Layout | None:
+    """The first transformers layout that fits the model; None: it is saved as `headway-…`."""
+    layouts = LAYOUTS.get(type(model).__name__, ()) if _is_built_in(model) else ()
+    return next((layout for layout in layouts if layout.config_to_hf(model.config)), None)
 
 
 def _is_built_in(model: Model) -> bool:
@@ -108,17 +119,31 @@ def _is_built_in(model: Model) -> bool:
     return is_standard and type(model).__module__.startswith("headway.")
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None) -> Model:
-    """Load a model directory, or a run's best checkpoint, in eval mode, with its `.tokenizer` if it has one.
+def load(
+    path: str | Path,
+    *,
+    adapter: str | Path | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+) -> Model:
+    """Load a model directory, a run's best checkpoint, or an installed model such as "minilm", in eval mode, with its
+    `.tokenizer` if it has one.
 
     For type checkers the result is a `Model` of any family; `headway.models.language_model(model)` is the same model
     with the methods of the contract, `start` and `step`.
 
     `dtype` defaults to that of the file. Example: `headway.load("runs/demo", device="cuda", dtype="bfloat16")`
 
+    `adapter` is a folder of LoRA updates (lora_adapters.py), which are merged into the model.
+
     A run may be training meanwhile: what you get is always one whole checkpoint.
     """
-    return read_directory(lambda: find_model(path), lambda folder: _load_folder(folder, device, dtype))
+    model = read_directory(lambda: find_model(path), lambda folder: _load_folder(folder, device, dtype))
+    if adapter is None:
+        return model
+    from headway.models.lora_adapters import load_adapter
+
+    return merge_lora(load_adapter(model, adapter)).eval()
 
 
 def _load_folder(folder: Path, device: str | torch.device, dtype: torch.dtype | str | None) -> Model:
@@ -141,6 +166,8 @@ def _load_folder(folder: Path, device: str | torch.device, dtype: torch.dtype | 
         target_dtype = functools.reduce(torch.promote_types, file_dtypes)
     model.tokenizer = load_tokenizer(folder) if tokenizer_file(folder) else None
     _check_tokenizer(model, folder)
+    if isinstance(model, BERT):
+        model.embedding_defaults = read_embedding_defaults(folder)
     return model.to(parse_device(device), target_dtype).eval()
 
 
@@ -218,7 +245,8 @@ def _check_tokenizer(model: Model, folder: Path) -> None:
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder of a model: the path itself, or a run's best checkpoint by validation score."""
+    """The folder of a model: the path itself, a run's best checkpoint by validation score, or that of a model which an
+    installed package carries."""
     path = Path(path)
     if os.path.exists(path / "config.json"):
         check_regular(path / "config.json")
@@ -231,8 +259,17 @@ def find_model(path: str | Path) -> Path:
         time.sleep(SECONDS_BETWEEN_LISTINGS)  # a checkpoint was deleted while its successor was not yet listed
         if (path / "config.json").is_file():  # a model that was being overwritten
             return path
+    if (path / ADAPTER_CONFIG).is_file():
+        raise CheckpointError(
+            f"{path} holds LoRA updates of a model, not a model: load it with its base, "
+            f"headway.load(BASE, adapter={str(path)!r})"
+        )
     if path.is_dir():
         raise CheckpointError(f"{path} is not a model: it has neither config.json nor checkpoints/step-N")
+    if (installed := INSTALLED_MODELS.get(str(path))) is not None:
+        if (folder := installed.find()) is not None:
+            return folder
+        raise CheckpointError(f"{path} is not installed: {installed.install_command}")
     hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
     if path.is_file():
         hint = f"; convert an n-gram file (.arpa, .counts) first: headway convert {path} DIRECTORY"

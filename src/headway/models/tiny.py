@@ -22,6 +22,7 @@ TINY_SIZES = {
     "d_attention": 12,
     "d_out": 12,
     "order": 4,
+    "n_buckets": 50,
 }
 DERIVED = ("d_head", "d_ff")  # widths that follow from the others when unset
 FIT_TOKENS = 400

@@ -118,14 +118,19 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     stored_tensors(folder)
     tensors: dict[str, Tensor] = {}
     for file in weight_files(folder):
-        try:
-            with safe_open(file, framework="pt") as source:
-                tensors.update((name, source.get_tensor(name)) for name in source.keys())  # noqa: SIM118
-        except OSError as error:
-            raise _unreadable(file, error) from None
-        except (SafetensorError, ValueError, RuntimeError) as error:
-            raise _damaged(file, str(error)) from None
+        tensors |= read_file(file)
     return tensors
+
+
+def read_file(file: Path) -> dict[str, Tensor]:
+    """All tensors of a file whose header was checked."""
+    try:
+        with safe_open(file, framework="pt") as source:
+            return {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise _damaged(file, str(error)) from None
 
 
 def read_shards(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

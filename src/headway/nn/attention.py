@@ -225,7 +225,11 @@ class SelfAttention(nn.Module):
         self.attention_fn: AttentionFn = fast_attention
 
     def forward(self, x: Tensor, ctx: AttentionContext, cache: LayerCache | None = None) -> Tensor:  # (B, T, D)
-        qkv = self.qkv(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H + 2G, T, K)
+        return self.out(self.attend(self.qkv(x), ctx, cache))
+
+    def attend(self, qkv: Tensor, ctx: AttentionContext, cache: LayerCache | None = None) -> Tensor:
+        """The projections (B, T, (H + 2G) · K) → the outputs of all heads side by side (B, T, H · K)."""
+        qkv = qkv.unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H + 2G, T, K)
         q, k, v = qkv.split(self.heads, dim=1)
         if ctx.qkv_transform is not None:
             q, k, v = ctx.qkv_transform(q, k, v)
@@ -233,7 +237,7 @@ class SelfAttention(nn.Module):
             k, v = cache.append(k, v)  # (B, G, S, K): all positions so far
         dropout = self.dropout if self.training else 0.0
         y, _ = self.attention_fn(q, k, v, mask=ctx.mask, bias=ctx.bias, causal=ctx.causal, dropout=dropout)
-        return self.out(_merge_heads(y))
+        return _merge_heads(y)
 
 
 class CrossAttention(nn.Module):

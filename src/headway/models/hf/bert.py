@@ -11,9 +11,9 @@ are three matrices in transformers and one (`attention.qkv`) in Headway. A model
     Tagger         BertForTokenClassification        `classifier`, on every token
     SpanReader     BertForQuestionAnswering          `qa_outputs`, on every token
 
-Departures: transformers drops the pooler from the heads that do not use it (all but the classifier), so it is zeros
-when they are loaded. The next-sentence head (`cls.seq_relationship`) is not loaded. transformers has two dropout
-rates, Headway one; reading takes `hidden_dropout_prob`.
+Departures: transformers drops the pooler from the heads that do not use it (all but the classifier), and a `BertModel`
+may be without one; it is zeros when they are loaded. The next-sentence head (`cls.seq_relationship`) is not loaded.
+transformers has two dropout rates, Headway one; reading takes `hidden_dropout_prob`.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,9 @@ MLM_TENSORS = (
     TensorMapping("output", (f"{MLM_HEAD}.decoder.weight",)),
 )
 
-POOLER = ("encoder.pooler.weight", "encoder.pooler.bias")
+POOLER = ("pooler.weight", "pooler.bias")
+INNER_POOLER = tuple(f"encoder.{name}" for name in POOLER)
+MULTI_LABEL = "multi_label_classification"  # the `problem_type` of transformers
 POSITION_IDS = (".position_ids",)  # 0, 1, 2, …, saved as a buffer by old versions of transformers
 
 
@@ -89,6 +91,8 @@ def config_to_hf(c: BERTConfig) -> dict[str, Any] | None:
     if c.labels:
         fields["id2label"] = dict(enumerate(c.labels))
         fields["label2id"] = {label: i for i, label in enumerate(c.labels)}
+    if c.multi_label:
+        fields["problem_type"] = MULTI_LABEL
     return fields
 
 
@@ -107,6 +111,7 @@ def config_from_hf(hf: Mapping[str, Any]) -> BERTConfig:
         "norm_eps": hf.get("layer_norm_eps", 1e-12),
         "tie_embeddings": hf.get("tie_word_embeddings", True),
         "labels": _labels(hf.get("id2label") or {}),
+        "multi_label": hf.get("problem_type") == MULTI_LABEL,
     }
     return build(BERTConfig, fields)
 
@@ -139,6 +144,7 @@ BERT_ENCODER = Layout(
     config_from_hf=config_from_hf,
     ignored_suffixes=POSITION_IDS,
     ignored_prefixes=("cls.", "classifier.", "qa_outputs."),
+    optional=POOLER,
 )
 BERT_MASKED_LM = Layout(
     model_type="bert",
@@ -149,7 +155,7 @@ BERT_MASKED_LM = Layout(
     config_from_hf=config_from_hf,
     ignored_suffixes=POSITION_IDS,
     ignored_prefixes=("cls.seq_relationship.",),
-    optional=POOLER,
+    optional=INNER_POOLER,
     aliases={f"{MLM_HEAD}.decoder.bias": f"{MLM_HEAD}.bias"},
 )
 BERT_CLASSIFIER = Layout(
@@ -169,7 +175,7 @@ BERT_TAGGER = Layout(
     config_to_hf=config_to_hf,
     config_from_hf=labeled_config_from_hf,
     ignored_suffixes=POSITION_IDS,
-    optional=POOLER,
+    optional=INNER_POOLER,
 )
 BERT_SPAN_READER = Layout(
     model_type="bert",
@@ -179,5 +185,5 @@ BERT_SPAN_READER = Layout(
     config_to_hf=config_to_hf,
     config_from_hf=config_from_hf,
     ignored_suffixes=POSITION_IDS,
-    optional=POOLER,
+    optional=INNER_POOLER,
 )

@@ -13,6 +13,7 @@ A model that no layout fits is saved as `headway-…`, with Headway's config and
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -79,6 +80,15 @@ class Layout:
         if self.extra_tensors is not None:
             hf_tensors |= self.extra_tensors(config)
         return hf_tensors
+
+    def rows(self, config: StackConfig) -> dict[str, dict[str, slice]]:
+        """Headway name → the transformers tensors it is made of, and the rows of each in it."""
+        table = {}
+        for mapping in self._per_layer(config):
+            ends = list(accumulate(_row_counts(mapping, config) or []))
+            slices = [slice(*ends) for ends in pairwise([0, *ends])] or [slice(None)]
+            table[mapping.headway] = dict(zip(mapping.hf, slices, strict=True))
+        return table
 
     def from_hf(
         self, config: StackConfig, hf_tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]

@@ -38,7 +38,7 @@ class CPULinear:
     """The product of one weight matrix, by the fastest kernel for the number of rows. Without gradients."""
 
     def __init__(self, *, pack: bool):
-        self.pack = pack and _can_pack()
+        self.pack = pack and can_pack()
         self.packed: Tensor | None = None  # the weight in oneDNN's layout, made at the first use
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -63,7 +63,7 @@ class CPUKernels:
     """
 
     def __init__(self, model: object, *, pack: bool = True):
-        self.model = model if isinstance(model, nn.Module) and _is_on_cpu(model) else None
+        self.model = model if isinstance(model, nn.Module) and is_on_cpu(model) else None
         self.kernels = {} if self.model is None else {site: CPULinear(pack=pack) for site in _sites(self.model)}
         self.previous: dict[tuple[nn.Module, str], LinearFn] = {}
         self.depth = 0
@@ -89,7 +89,7 @@ class CPUKernels:
 
 def use_cpu_training_kernels(model: nn.Module) -> None:
     """Train with oneDNN's products where they are the faster ones: a CPU that is not Intel's, in float32."""
-    if _is_on_cpu(model) and _prefers_onednn():
+    if is_on_cpu(model) and _prefers_onednn():
         use_linear(model, onednn_linear)
 
 
@@ -166,7 +166,7 @@ def _is_plain_float32(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def _is_on_cpu(model: nn.Module) -> bool:
+def is_on_cpu(model: nn.Module) -> bool:
     parameter = next(model.parameters(), None)
     return parameter is not None and parameter.device.type == "cpu"
 
@@ -182,5 +182,5 @@ def _prefers_onednn() -> bool:
         return False
 
 
-def _can_pack() -> bool:
+def can_pack() -> bool:
     return _prefers_onednn() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
