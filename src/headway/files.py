@@ -268,7 +268,7 @@ def free_name(path: Path) -> Path:
 def write_checksums(folder: Path) -> None:
     """Write size and SHA-256 of every file of a folder to checksums.json."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    sums = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in files}
+    sums = {path.relative_to(folder).as_posix(): [path.stat().st_size, file_digest(path)] for path in files}
     (folder / CHECKSUMS).write_text(_document(sums), encoding="utf-8")
 
 
@@ -319,6 +319,6 @@ def _document(sums: dict[str, Any]) -> str:
     return json.dumps({"files": sums, "sha256": hashlib.sha256(listed.encode()).hexdigest()}, sort_keys=True) + "\n"
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

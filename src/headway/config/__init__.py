@@ -10,6 +10,7 @@ An unknown key is an error with a suggestion.
 from headway.config.base import Config, build
 from headway.config.models import (
     FAMILIES,
+    BagOfWordsConfig,
     BahdanauConfig,
     BERTConfig,
     BiLSTMConfig,
@@ -31,6 +32,7 @@ __all__ = [
     "FAMILIES",
     "RECIPES",
     "BERTConfig",
+    "BagOfWordsConfig",
     "BahdanauConfig",
     "BiLSTMConfig",
     "Config",

@@ -175,6 +175,7 @@ class BERTConfig(StackConfig, frozen=True, kw_only=True):
     d_model: PositiveInt = 768
     n_segments: Annotated[PositiveInt, about("segment embeddings, for pairs of texts")] = 2
     labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
+    multi_label: Annotated[bool, about("a classification head with any number of labels per text")] = False
     norm_order: NormOrder = "post"
     norm_eps: NormEps = 1e-12
 
@@ -340,7 +341,7 @@ class BahdanauConfig(ModelConfig, frozen=True, kw_only=True):
 class BiLSTMConfig(ModelConfig, frozen=True, kw_only=True):
     """A bidirectional recurrent encoder. Defaults: Ma & Hovy 2016, Table 1, word embeddings only."""
 
-    objectives: ClassVar[tuple[str, ...]] = ("tag", "classify")
+    objectives: ClassVar[tuple[str, ...]] = ("tag", "classify", "span")
 
     vocab_size: PositiveInt = 30_522
     context: Annotated[PositiveInt, about("longest training text; inference has no limit")] = 512
@@ -348,8 +349,26 @@ class BiLSTMConfig(ModelConfig, frozen=True, kw_only=True):
     d_model: Annotated[PositiveInt, about("width of the embeddings")] = 100
     d_hidden: Annotated[PositiveInt, about("width of each direction")] = 200
     cell: Cell = "lstm"
+    pooling: Annotated[
+        Literal["first", "mean", "max"], about("classification: the state of the first token, or over all tokens")
+    ] = "first"
     dropout: Dropout = 0.5
     labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
+    multi_label: Annotated[bool, about("a classification head with any number of labels per text")] = False
+
+
+class BagOfWordsConfig(ModelConfig, frozen=True, kw_only=True, tag="bow"):
+    """Averaged embeddings of words and bigrams. Defaults: Joulin et al. 2017, §3.1, with fewer buckets (10 million)."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("classify", "tag")
+
+    vocab_size: PositiveInt = 30_522
+    context: Annotated[PositiveInt, about("longest training text; inference has no limit")] = 512
+    d_model: Annotated[PositiveInt, about("width of the embeddings")] = 10
+    n_buckets: Annotated[PositiveInt, about("rows of the table that bigrams are hashed to")] = 200_000
+    dropout: Dropout = 0.0
+    labels: Annotated[list[str], about("label names of a classification or tagging head")] = []
+    multi_label: Annotated[bool, about("a classification head with any number of labels per text")] = False
 
 
 FAMILIES: dict[str, type[ModelConfig]] = {
@@ -363,6 +382,7 @@ FAMILIES: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "bahdanau": BahdanauConfig,
     "bilstm": BiLSTMConfig,
+    "bow": BagOfWordsConfig,
 }
 
 

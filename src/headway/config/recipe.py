@@ -62,10 +62,17 @@ class DataConfig(Config, frozen=True, kw_only=True):
     format: Annotated[str, one_of("reader")] = "auto"
     text: Annotated[str | None, about("text column, by name or by number from 1")] = None
     pairs: Annotated[str | None, about('source and target columns: "source,target"')] = None
+    text_pair: Annotated[str | None, about("column of a second text, to classify two texts together")] = None
     label: Annotated[str | None, about("label column")] = None
+    label_separator: Annotated[
+        str | None, about('several labels per text, separated by this, such as ";" (multi-label classification)')
+    ] = None
     target_path: Annotated[str | None, about("target side of parallel files; path is the source side")] = None
     separator: Annotated[str | None, about("separates the documents of a text file")] = None
-    tag_scheme: Annotated[Literal["bio", "iob1", "any"], about("how token-tag files mark entities")] = "bio"
+    tag_scheme: Annotated[Literal["bio", "bioes", "iob1", "any"], about("how token-tag files mark entities")] = "bio"
+    window_overlap: Annotated[
+        NonNegativeInt, about("questions: tokens that neighbouring windows of a long passage share")
+    ] = 128
     errors: Annotated[
         Literal["strict", "replace"], about("bytes that are not UTF-8: raise an error, or replace them")
     ] = "strict"
@@ -113,11 +120,22 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         NonNegativeFloat, about("recurrent models: temporal activation regularisation β (they use 1); 0: off")
     ] = 0.0
 
+    mask_prob: Annotated[float, Meta(gt=0, lt=1), about("masked LM: probability that a token becomes a target")] = 0.15
+    whole_word_masking: Annotated[bool, about("masked LM: select all subwords of a word together")] = False
+    segment_pairs: Annotated[bool, about("masked LM: rows of two segments, [CLS] A [SEP] B [SEP], instead of one")] = (
+        False
+    )
+    class_weights: Annotated[
+        Literal["balanced"] | dict[str, float] | None,
+        about('classify, tag: weights of the labels in the loss; "balanced": inversely to their frequency'),
+    ] = None
+
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS), about("optimizer steps")] = 1000
     batch_size: Annotated[PositiveInt, about("sequences per step, over all ranks and micro-batches")] = 16
-    seq_len: Annotated[PositiveInt | None, about("tokens per training sequence; unset: the model's context, or 64")] = (
-        None
-    )
+    seq_len: Annotated[
+        PositiveInt | None,
+        about("tokens per training sequence, at most for examples; unset: the model's context, or 64"),
+    ] = None
     carry_state: Annotated[
         bool | Literal["auto"],
         about('stateful truncated BPTT: carry the hidden state to the next batch; "auto": in recurrent models'),
@@ -131,6 +149,12 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     optimizer: Annotated[str, one_of("optimizer")] = "adamw"
     lr: Annotated[NonNegativeFloat, about("peak learning rate")] = 1e-3
     muon_lr: Annotated[NonNegativeFloat | None, about("muon: learning rate of the matrices; unset: 0.02")] = None
+    layer_lr_decay: Annotated[
+        float, Meta(gt=0, le=1), about("each layer below the head has this factor of the learning rate above it")
+    ] = 1.0
+    frozen_layers: Annotated[
+        NonNegativeInt | None, about("do not train the embeddings and this many first layers; unset: train all")
+    ] = None
     weight_decay: Annotated[NonNegativeFloat, about("of matrices; biases and norm gains do not decay")] = 0.1
     beta1: Annotated[Fraction, about("adam, adamw: decay of the first moment")] = 0.9
     beta2: Annotated[Fraction, about("adam, adamw: decay of the second moment")] = 0.95
@@ -191,6 +215,12 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             raise ConfigError(f"train.min_lr={self.min_lr} is above train.lr={self.lr}; the schedule decreases")
         if self.schedule == "inverse-sqrt" and not self.warmup_steps:
             raise ConfigError("train.schedule='inverse-sqrt' decays from the end of its warmup: set train.warmup_steps")
+        if isinstance(self.class_weights, dict):
+            for label, weight in self.class_weights.items():
+                if not 0 <= weight < float("inf"):
+                    raise ConfigError(
+                        f"train.class_weights: the weight of {label!r} is {weight}, but must be 0 or more"
+                    )
         for name, optimizers in (("momentum", ("sgd", "muon")), ("muon_lr", ("muon",))):
             value = getattr(self, name)
             if value is not None and self.optimizer not in optimizers:
@@ -218,7 +248,7 @@ class EvalConfig(Config, frozen=True, kw_only=True):
     metric: Annotated[
         str,
         one_of("metric"),
-        about("selects the best checkpoint; all but loss translate the validation pairs"),
+        about("selects the best checkpoint: loss, or a metric of the task, such as accuracy, f1 or bleu"),
     ] = "loss"
     sample_tokens: Annotated[
         NonNegativeInt, about("language models: tokens of a sample that is logged at each evaluation; 0: no samples")
@@ -249,6 +279,29 @@ class ResultConfig(Config, frozen=True, kw_only=True):
     command: Annotated[str, about("reproduces it")] = ""
 
 
+class FinetuneConfig(Config, frozen=True, kw_only=True):
+    """Settings of the [model] table that say which weights a run starts from, and which of them it trains."""
+
+    init_from: Annotated[
+        str | None, about("start from these weights: a model directory, a run, or an installed model such as minilm")
+    ] = None
+    new_head: Annotated[bool, about("initialise a new head, even if init_from has one of the same kind")] = False
+    lora_rank: Annotated[
+        NonNegativeInt, about("train low-rank updates of this rank, not the matrices (LoRA, Hu et al. 2022); 0: off")
+    ] = 0
+    lora_alpha: Annotated[
+        PositiveFloat | None, about("updates are scaled by lora_alpha / lora_rank; unset: 2 lora_rank")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.new_head and self.init_from is None:
+            raise ConfigError("new_head=true is for a model with init_from: without it, every weight is new")
+        if self.lora_alpha is not None and not self.lora_rank:
+            raise ConfigError(f"lora_alpha={self.lora_alpha:g} scales LoRA updates: set lora_rank too")
+
+
+FINETUNE_SETTINGS = FinetuneConfig.__struct_fields__  # in TOML they stand in the [model] table
 DEFAULT_MODEL = "gpt-mini"  # if a recipe names none: trains on a laptop
 
 
@@ -258,6 +311,8 @@ class Recipe(Config, frozen=True, kw_only=True):
     description: str = ""
     preset: str = ""  # the preset that the model's settings start from; `name` in the [model] table
     model: ModelConfig = msgspec.field(default_factory=lambda: model_config(DEFAULT_MODEL))
+    model_settings: list[str] | None = None  # with init_from: those of the model that were given; None: all are known
+    finetune: FinetuneConfig = msgspec.field(default_factory=FinetuneConfig)  # also in the [model] table
     tokenizer: TokenizerConfig = msgspec.field(default_factory=TokenizerConfig)
     data: DataConfig = msgspec.field(default_factory=DataConfig)
     train: TrainConfig = msgspec.field(default_factory=TrainConfig)
@@ -282,7 +337,11 @@ class Recipe(Config, frozen=True, kw_only=True):
         table = msgspec.to_builtins(self)
         name, model = table.pop("preset"), table.pop("model")
         model |= dict.fromkeys(self._unset_settings(), "none")
+        if self.model_settings is not None:  # the rest follows from the weights
+            model = {key: value for key, value in model.items() if key in (*self.model_settings, "family")}
         model = {"name": name, **model} if name else model
+        model |= {key: value for key, value in table.pop("finetune").items() if value != getattr(DEFAULT_FINETUNE, key)}
+        table.pop("model_settings")
         return dict(_without_none({"description": table.pop("description"), "model": model, **table}))
 
     def _unset_settings(self) -> list[str]:
@@ -290,6 +349,11 @@ class Recipe(Config, frozen=True, kw_only=True):
         base = PRESETS[self.preset] if self.preset else type(self.model)()
         names = self.model.__struct_fields__
         return [name for name in names if getattr(self.model, name) is None and getattr(base, name) is not None]
+
+    def _is_unknown(self, name: str) -> bool:
+        """Whether a setting of the model follows from the weights of init_from, which are not read yet."""
+        is_finetune = name in FINETUNE_SETTINGS
+        return self.model_settings is not None and not is_finetune and name not in self.model_settings
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.to_table())
@@ -305,17 +369,24 @@ class Recipe(Config, frozen=True, kw_only=True):
                     self.preset
                 )
                 lines.append(f"family = {toml_value(config.family)}  # {listed(FAMILIES)}")
-            meanings = descriptions(type(config))
-            for name in config.__struct_fields__:
-                value, note = getattr(config, name), f"  # {meanings[name]}" if name in meanings else ""
+            configs: list[Config] = [config, self.finetune] if table == "model" else [config]
+            meanings = {name: text for part in configs for name, text in descriptions(type(part)).items()}
+            values = {name: getattr(part, name) for part in configs for name in part.__struct_fields__}
+            for name, value in values.items():
+                note = f"  # {meanings[name]}" if name in meanings else ""
                 is_derived = table == "model" and name in ("vocab_size", "bos_id", "eos_id")
                 if is_derived:
                     lines.append(f"# {name}: set by the tokenizer")
+                elif table == "model" and self._is_unknown(name):
+                    lines.append(f"# {name}: that of init_from")
                 elif table == "model" and name in self._unset_settings():
                     lines.append(f'{name} = "none"{note}')
                 else:
                     lines.append(f"# {name} ={note}" if value is None else f"{name} = {toml_value(value)}{note}")
         return "\n".join(lines) + "\n"
+
+
+DEFAULT_FINETUNE = FinetuneConfig()
 
 
 def toml_value(value: Any) -> str:

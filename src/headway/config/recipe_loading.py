@@ -16,9 +16,18 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from headway.config.base import build
+from headway.config.init_source import family_of_source
 from headway.config.models import FAMILIES, model_config
 from headway.config.presets import PRESETS
-from headway.config.recipe import DEFAULT_MODEL, KIND_SETTINGS, Recipe, TokenizerConfig, toml_value
+from headway.config.recipe import (
+    DEFAULT_MODEL,
+    FINETUNE_SETTINGS,
+    KIND_SETTINGS,
+    FinetuneConfig,
+    Recipe,
+    TokenizerConfig,
+    toml_value,
+)
 from headway.entry_points import load_declared, plugin_hint
 from headway.errors import ConfigError, suggest
 from headway.file_reading import read_utf8
@@ -49,8 +58,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, imports: boo
         if (way_out := DERIVED_SETTINGS.get(key)) is not None:
             raise ConfigError(f"--set {override!r}: {way_out}")
         _set(table, key, value)
-    if "preset" in table:
-        raise ConfigError("no setting 'preset'. Did you mean 'model.name'?", setting="preset")
+    for key, name in {"preset": "name", "finetune": "init_from", "model_settings": "init_from"}.items():
+        if key in table:
+            raise ConfigError(f"no setting {key!r}. Did you mean 'model.{name}'?", setting=key)
     if not (errors := find_errors(table)):
         return recipe_from_table(table)
     overridden = {key for key, _ in settings} | {
@@ -70,6 +80,7 @@ DERIVED_SETTINGS = {  # settings of the model that follow from the tokenizer or 
     "model.bos_id": "the model takes the tokenizer's BOS token; set tokenizer.path to use another tokenizer",
     "model.eos_id": "the model takes the tokenizer's EOS token; set tokenizer.path to use another tokenizer",
     "model.labels": "the model takes the labels of the training data; leave it out",
+    "model.multi_label": "the model takes the labels as the data has them; set data.label_separator",
 }
 
 
@@ -108,14 +119,27 @@ DECLARABLE_SETTINGS = {  # settings that name something, and the kind of plug-in
 }
 
 
+# Their tokenizer is WordPiece by default, which has [CLS], [SEP] and [MASK].
+ENCODER_FAMILIES = ("bert", "bilstm", "bow")
+
+
 def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
     """A recipe from nested tables, as TOML has them."""
     model = table.get("model", {})
     if not isinstance(model, Mapping):
         raise ConfigError(f"model={model!r} is not a table; write model.name={model!r}", setting="model")
     model = dict(model)
+    finetune = build(FinetuneConfig, {key: model.pop(key) for key in FINETUNE_SETTINGS if key in model}, where="model")
     name = model.pop("name", None)
     family = model.pop("family", None)
+    if finetune.init_from is not None and name is not None:
+        raise ConfigError(
+            f"model.name={name!r} and model.init_from={finetune.init_from!r} both give the sizes of the model: leave "
+            f"one of them out",
+            setting="model.name",
+        )
+    if finetune.init_from is not None and family is None:
+        family = family_of_source(finetune.init_from)
     if family is not None and (not isinstance(family, str) or family not in FAMILIES):
         hint = plugin_hint("family", family)
         near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}. {hint}")
@@ -127,8 +151,13 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
             setting="model.name",
         )
     sections = {key: value for key, value in table.items() if key not in ("model", "preset")}
+    if config.family in ENCODER_FAMILIES and isinstance(tokenizer := sections.get("tokenizer", {}), Mapping):
+        sections["tokenizer"] = {"kind": "wordpiece", **tokenizer}
     preset = name if name in PRESETS else ""
-    return msgspec.structs.replace(build(Recipe, sections), model=config, preset=preset)
+    settings = list(model) if finetune.init_from is not None else None
+    return msgspec.structs.replace(
+        build(Recipe, sections), model=config, preset=preset, finetune=finetune, model_settings=settings
+    )
 
 
 def find_errors(table: Mapping[str, Any]) -> list[ConfigError]:
@@ -194,7 +223,9 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     model, tokenizer = table.get("model", {}), table.get("tokenizer", {})
     if not isinstance(model, dict) or not isinstance(tokenizer, dict):
         return  # an error that `recipe_from_table` reports
-    if "model.name" in settings or settings.get("model.family") not in (None, _family_of(model)):
+    is_other_source = settings.get("model.init_from") not in (None, "none", model.get("init_from"))
+    is_other_family = settings.get("model.family") not in (None, _family_of(model))
+    if "model.name" in settings or is_other_family or is_other_source:
         table["model"] = {}
         table.pop("description", None)  # of another model, as is the result
         table.pop("result", None)
@@ -245,9 +276,7 @@ def _explain_model_name(name: str) -> str:
     recipe = RECIPE_BY_FAMILY.get(name, "demo")
     table = tomllib.loads((RECIPES / f"{recipe}.toml").read_text(encoding="utf-8"))
     settings = "" if _family_of(table.get("model", {})) == name else f" --set model.family={name}"
-    if name == "bert":
-        settings += " --set tokenizer.kind=wordpiece"  # it needs a mask token
-    if name == "bilstm":
+    if name in ("bilstm", "bow"):
         settings += " --set train.objective=classify --set data.path=FILE"
     return f"{name} is a model family, not a recipe: headway train {recipe}{settings}"
 

@@ -45,7 +45,11 @@ def _schedule(*names: str) -> Condition:
 def _tokenizer(*kinds: str) -> Condition:
     return Condition(
         f"for a new tokenizer of the kind {_or(kinds)}",
-        lambda recipe: recipe.tokenizer.path is None and (recipe.tokenizer.kind in (*kinds, *_registered_tokenizers())),
+        lambda recipe: (
+            recipe.tokenizer.path is None
+            and recipe.finetune.init_from is None
+            and recipe.tokenizer.kind in (*kinds, *_registered_tokenizers())
+        ),
     )
 
 
@@ -66,7 +70,10 @@ def _has_dropout(recipe: Recipe) -> bool:
 
 NEVER = Condition("in a recipe: it follows from the tokenizer and the data", lambda recipe: False)
 TEXT, PAIRS = _objective("causal", "masked"), _objective("pairs")
-NEW_TOKENIZER = Condition("for a new tokenizer, not with tokenizer.path", lambda recipe: recipe.tokenizer.path is None)
+NEW_TOKENIZER = Condition(
+    "for a new tokenizer, not with tokenizer.path or model.init_from",
+    lambda recipe: recipe.tokenizer.path is None and recipe.finetune.init_from is None,
+)
 
 # Setting → when it has an effect. Settings of [model] apply to the families that have them.
 USED_IF: dict[str, Condition] = {
@@ -74,6 +81,7 @@ USED_IF: dict[str, Condition] = {
     "model.bos_id": NEVER,
     "model.eos_id": NEVER,
     "model.labels": NEVER,
+    "model.multi_label": NEVER,
     "model.rope_theta": Condition("for model.positions=rotary", lambda r: _of_model(r, "positions") == "rotary"),
     "model.k": Condition("for model.smoothing=add-k", lambda r: _of_model(r, "smoothing") == "add-k"),
     "model.hidden_dropout": Condition("for two layers or more", lambda r: _of_model(r, "n_layers") > 1),
@@ -98,7 +106,10 @@ USED_IF: dict[str, Condition] = {
     "data.text": _objective("causal", "masked", "classify"),
     "data.pairs": PAIRS,
     "data.target_path": PAIRS,
+    "data.text_pair": _objective("classify"),
     "data.label": _objective("classify"),
+    "data.label_separator": _objective("classify"),
+    "data.window_overlap": _objective("span"),
     "data.separator": TEXT,
     "data.tag_scheme": _objective("tag"),
     "data.valid_fraction": Condition("with data.valid_path", lambda r: not r.data.valid_path),
@@ -115,7 +126,13 @@ USED_IF: dict[str, Condition] = {
     "train.ar_alpha": Condition("for the families rnn and lstm", lambda r: isinstance(r.model, RNNConfig)),
     "train.tar_beta": Condition("for the families rnn and lstm", lambda r: isinstance(r.model, RNNConfig)),
     "train.carry_state": Condition("for the families rnn and lstm", lambda r: isinstance(r.model, RNNConfig)),
-    "train.seq_len": TEXT,
+    "train.seq_len": _objective("causal", "masked", "classify", "tag", "span"),
+    "train.mask_prob": _objective("masked"),
+    "train.whole_word_masking": _objective("masked"),
+    "train.segment_pairs": _objective("masked"),
+    "train.class_weights": _objective("classify", "tag"),
+    "train.layer_lr_decay": Condition("for the families gpt and bert", lambda r: r.model.family in ("gpt", "bert")),
+    "train.frozen_layers": Condition("for the families gpt and bert", lambda r: r.model.family in ("gpt", "bert")),
     "train.batch_size": Condition("with train.tokens_per_batch", lambda r: r.train.tokens_per_batch is None),
     "train.tokens_per_batch": _objective("pairs", "classify", "tag", "span"),
     "train.muon_lr": _optimizer("muon"),
@@ -132,7 +149,7 @@ USED_IF: dict[str, Condition] = {
     "train.checkpoint_activations": Condition("for Transformers", lambda r: isinstance(r.model, StackConfig)),
     "eval.context": _objective("causal"),
     "eval.sample_tokens": _objective("causal"),
-    "eval.metric": PAIRS,
+    "eval.metric": _objective("pairs", "classify", "tag", "span", "masked"),
 }
 
 ALWAYS_USED = {
@@ -149,6 +166,7 @@ ALWAYS_USED = {
         "positions", "norm", "norm_order", "norm_eps", "feed_forward", "bias", "scale_embeddings", "n_segments",
         "n_encoder_layers", "n_decoder_layers", "order", "smoothing", "prune", "d_hidden", "direct", "cell",
         "input_dropout", "embedding_dropout", "weight_drop", "reverse_source", "d_attention", "d_out",
+        "init_from", "new_head", "lora_rank", "lora_alpha",
     ),
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ the causal mask is ignored. Model FLOPs utilisation (MFU) is these FLOPs per sec
 from itertools import pairwise
 
 from headway.config import (
+    BagOfWordsConfig,
     BahdanauConfig,
     BERTConfig,
     BiLSTMConfig,
@@ -61,7 +62,7 @@ def peak_flops(name: str) -> float | None:
 
 def matrix_weights(c: ModelConfig) -> int:
     """Weights that every token is multiplied with, including the unembedding."""
-    if isinstance(c, NGramConfig):
+    if isinstance(c, NGramConfig | BagOfWordsConfig):  # they look rows up, and add
         return 0
     if isinstance(c, NPLMConfig):
         d_input = (c.order - 1) * c.d_model

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headway.config import (
+    BagOfWordsConfig,
     BahdanauConfig,
     BERTConfig,
     BiLSTMConfig,
@@ -35,6 +36,7 @@ SIZES = (  # settings that the number of parameters depends on, in any family
     "order",
     "context",
     "n_segments",
+    "n_buckets",
     "vocab_size",
 )
 DERIVED_FROM = {  # an unset size follows from another
@@ -92,6 +94,8 @@ def _count(c: Any) -> int | None:
             width = 2 * c.d_hidden
             layers = _bidirectional(c.cell, c.d_model, c.d_hidden, c.n_layers)
             return c.vocab_size * c.d_model + layers + _linear(width, width)
+        case BagOfWordsConfig():
+            return (c.vocab_size + c.n_buckets) * c.d_model
     return None
 
 

@@ -14,6 +14,7 @@ from headway.costs import flops_per_token, training_memory
 from headway.devices import matmul_dtype
 from headway.errors import ConfigError
 from headway.models import GPT, Model, Transformer
+from headway.models.init_from import WeightTransfer
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.runs import Run
 from headway.training.checkpoint import TrainerProgress, TrainState
@@ -44,10 +45,12 @@ def build_trainer(
     run: Run,
     dist: DistContext,
     device: torch.device,
+    transfer: WeightTransfer | None = None,
     *,
     on_message: OnMessage,
     on_step: OnStep,
 ) -> Trainer:
+    """`transfer` says which weights the model took from another one; it becomes part of the run's metadata."""
     config = task.recipe.train
     check_loggers(config.loggers)
     is_bfloat16 = matmul_dtype(device, config.dtype) == "bfloat16"
@@ -71,7 +74,13 @@ def build_trainer(
 
     use_cpu_training_kernels(model)
     loss_module = LossModule(
-        model, loss_name(task.recipe), config.label_smoothing, config.rdrop_alpha, config.ar_alpha, config.tar_beta
+        model,
+        loss_name(task.recipe),
+        config.label_smoothing,
+        config.rdrop_alpha,
+        config.ar_alpha,
+        config.tar_beta,
+        task.class_weights,
     )
     if config.checkpoint_activations:
         checkpoint_blocks(model)
@@ -116,6 +125,7 @@ def build_trainer(
         meter=meter,
         dist=dist,
         device=device,
+        initial_weights={} if transfer is None else transfer.to_dict(),
         on_message=on_message,
         on_step=on_step,
     )

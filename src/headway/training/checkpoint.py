@@ -27,14 +27,17 @@ from headway.errors import CheckpointError
 from headway.file_reading import check_regular, read_json
 from headway.files import new_directory, write_checksums
 from headway.models.base import Model
+from headway.models.lora_adapters import lora_settings
 from headway.models.serialization import SHARDS, read_weights, write_model
 from headway.models.weight_files import read_header, shard_offsets
+from headway.nn.lora import lora_layers
 from headway.runs import PROGRESS_FILE
 from headway.training.distributed import DistContext
 from headway.training.optimizers import Optimizer
 from headway.training.weight_averaging import ExponentialMovingAverage
 
 STATE_FILE = "training.safetensors"
+LORA_TENSORS = ("weight", "lora_a", "lora_b")  # of an adapted layer
 
 
 @dataclass
@@ -92,6 +95,9 @@ class TrainState:
         tensors = {**self.optimizer.state(), **self.carried}
         if self.average is not None or self.dist.parallel == "fsdp":
             tensors |= self._model_tensors()
+        # A checkpoint's model has LoRA updates merged, and W + (α/r) B A − (α/r) B A is not W in every bit.
+        for layer, lora in lora_layers(self.model).items():
+            tensors |= {f"model/{layer}.{name}": getattr(lora, name).detach() for name in LORA_TENSORS}
         if self.average is not None:
             tensors |= {f"average/{name}": tensor for name, tensor in self.average.weights.items()}
         return tensors
@@ -103,6 +109,8 @@ class TrainState:
         """Write a checkpoint. A collective: all ranks call it."""
         rng_states, tensors = self._rng_states(), {**self.tensors(), **self.optimizer.registered_state()}
         metadata = {**self.progress.to_dict(), "ranks": self.dist.size}
+        if lora_layers(self.model):
+            metadata["lora"] = dict(zip(("rank", "alpha"), lora_settings(self.model), strict=True))
         if self.dist.parallel != "fsdp":
             averaged = self.average.in_place() if self.average is not None else nullcontext()
             self.dist.on_first_rank(

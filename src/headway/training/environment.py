@@ -12,6 +12,7 @@ from headway.training.distributed import DistContext
 from headway.training.git_revision import git_revision
 from headway.training.progress import ProgressMeter
 from headway.training.task import Task, loss_name
+from headway.training.trainable import n_saved_params
 
 
 def run_metadata(
@@ -23,7 +24,8 @@ def run_metadata(
         "ranks": dist.size,
         "seed": task.recipe.train.seed,
         "objective": loss_name(task.recipe),
-        "n_params": model.n_params,
+        "n_params": n_saved_params(model),
+        "n_trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "flops_per_token": meter.flops_per_token,
         "corpus_tokens": task.n_train_tokens,
         "data": task.fingerprints,

@@ -15,6 +15,7 @@ from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import EvalResult, NotScored
 from headway.file_reading import read_json
 from headway.models import Model, load
+from headway.nn.lora import merge_lora
 from headway.runs import PROGRESS_FILE, read_progress
 from headway.training.checkpoint import write_checkpoint
 from headway.training.signals import ValidationStopped
@@ -126,6 +127,8 @@ def is_complete(trainer: "Trainer") -> bool:
 
 def complete_result(trainer: "Trainer") -> Result:
     """The result of a run that was already complete when it was resumed."""
+    if trainer.config.average_checkpoints:
+        trainer.state.progress.score = read_json(trainer.run.averaged_dir / PROGRESS_FILE)["score"]
     if not any(record.get("event") == "end" for record in trainer.run.read_log()):
         _log_end(trainer, "end")  # the process was killed before it could
     # The settings that the run was resumed with are not stored while there is nothing to train.
@@ -149,6 +152,7 @@ def average_last_checkpoints(trainer: "Trainer") -> None:
     progress, config, run = trainer.state.progress, trainer.config, trainer.run
     steps = steps_to_average(run, progress.step, config.average_checkpoints, config.save_every)
     weights = average_checkpoints(run, steps, trainer.state.model)
+    merge_lora(trainer.state.model)  # the mean of merged matrices has no update of low rank
     trainer.state.load_weights(weights)
     score = trainer.evaluate_validation_set()
     trainer.on_message(f"averaged    {len(steps)} checkpoints, steps {', '.join(map(str, steps))}: {score.summary}")
@@ -163,7 +167,7 @@ def average_last_checkpoints(trainer: "Trainer") -> None:
 
 
 def make_result(trainer: "Trainer", is_stopped: bool = False) -> Result:
-    """The result, with the model as it is on disk: unsharded, and averaged if the run averages weights."""
+    """The result, with the model as it is on disk: unsharded, averaged if the run averages weights, LoRA merged."""
     progress, model = trainer.state.progress, trainer.state.model
     checkpoint, averaged = trainer.run.checkpoint_dir(progress.step), trainer.run.averaged_dir
     is_averaged = bool(trainer.config.average_checkpoints) and not is_stopped
@@ -171,6 +175,7 @@ def make_result(trainer: "Trainer", is_stopped: bool = False) -> Result:
         model = load(averaged if is_averaged else checkpoint, device=trainer.device)
     elif trainer.state.average is not None:
         trainer.state.average.swap()
+    merge_lora(model)
     score: EvalResult = NotScored()
     if not is_stopped:
         table = read_json(averaged / PROGRESS_FILE)["score"] if is_averaged else progress.score

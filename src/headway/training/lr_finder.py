@@ -25,9 +25,10 @@ from headway.training.failures import DivergenceError
 from headway.training.objectives import LossModule
 from headway.training.optimizers import Optimizer
 from headway.training.progress import OnMessage
-from headway.training.task import loss_name, make_model, make_task
+from headway.training.task import load_initial_weights, loss_name, make_model, make_task
 from headway.training.threads import cpu_threads
 from headway.training.train_step import TrainStep, iter_step_batches
+from headway.training.trainable import choose_trainable
 
 MIN_STEPS = 10
 MAX_STEPS = 100_000  # each is kept for the plot
@@ -71,10 +72,14 @@ def find_lr(
     task = make_task(recipe, on_message=on_message, on_prepare=on_prepare)
     torch.manual_seed(config.seed)
     model = make_model(task, device)
+    load_initial_weights(model, task)
+    choose_trainable(model, recipe)
     if not list(model.parameters()):
         raise ConfigError(f"{with_article(recipe.model.family)} is fitted by counting: it has no learning rate")
     use_cpu_training_kernels(model)
-    loss_module = LossModule(model, loss_name(recipe), config.label_smoothing, config.rdrop_alpha).train()
+    loss_module = LossModule(
+        model, loss_name(recipe), config.label_smoothing, config.rdrop_alpha, class_weights=task.class_weights
+    ).train()
     optimizer = Optimizer(model, config, device=device)
     is_bfloat16 = matmul_dtype(device, config.dtype) == "bfloat16"
     train_step = TrainStep(loss_module, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)

@@ -6,7 +6,7 @@ here and a dataset in task.py; one registered by a plug-in (`headway.register`) 
 another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -14,9 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.choices import BASE_OBJECTIVES
-from headway.data.datasets.labeled import LabelBatch, SpanBatch, TagBatch
+from headway.data.datasets.classification import LabelBatch
 from headway.data.datasets.mlm import MLMBatch
 from headway.data.datasets.seq2seq import Seq2SeqBatch
+from headway.data.datasets.spans import SpanBatch
+from headway.data.datasets.tagging import TagBatch
 from headway.data.loader import IGNORE_INDEX, CausalBatch
 from headway.evaluation.validation import LossOutput
 from headway.models import GPT, NPLM, RNN, MaskedLM
@@ -25,7 +27,7 @@ from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.nn.cross_entropy import token_nll
 from headway.nn.recurrent import RecurrentState
 
-EVAL_CHUNK_TOKENS = 1024  # recurrent models score long texts in chunks of this size
+EVAL_CHUNK_TOKENS = 1024  # scored at a time, by recurrent models and masked LMs
 
 
 def causal(
@@ -97,9 +99,23 @@ def causal_with_carried_state(
 
 
 def masked(model: MaskedLM, batch: MLMBatch, smoothing: float = 0.0) -> LossOutput:
-    """Predict the masked tokens (Devlin et al. 2019, §3.1)."""
-    hidden = model.hidden_states(batch.ids, batch.mask)
-    return token_nll(hidden, (model.table, model.bias), batch.targets, smoothing=smoothing), None
+    """Predict the masked tokens (Devlin et al. 2019, §3.1). Only they need logits."""
+    hidden, targets = model.hidden_states(batch.ids, batch.mask, batch.segments), batch.targets
+    if not model.training:
+        return _masked_in_chunks(model, hidden, targets)
+    if targets.device.type == "cpu":  # on a GPU, to select them would force a synchronisation
+        is_target = targets != IGNORE_INDEX
+        hidden, targets = hidden[is_target][None], targets[is_target][None]  # (1, N, D), (1, N)
+    return token_nll(hidden, (model.table, model.bias), targets, smoothing=smoothing), None
+
+
+def _masked_in_chunks(model: MaskedLM, hidden: Tensor, targets: Tensor) -> LossOutput:
+    """The loss and the number of masked tokens predicted correctly, in bounded memory."""
+    is_target = targets != IGNORE_INDEX
+    chunks = zip(hidden[is_target].split(EVAL_CHUNK_TOKENS), targets[is_target].split(EVAL_CHUNK_TOKENS), strict=True)
+    losses = [_label_nll(F.linear(h, model.table, model.bias), t, smoothing=0.0) for h, t in chunks]
+    nats, n_correct = (torch.stack(values).sum() for values in zip(*losses, strict=True))
+    return nats, n_correct
 
 
 def pairs(model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0) -> LossOutput:
@@ -124,14 +140,19 @@ def rdrop_pairs(
     return ((nats + rdrop_alpha / 2 * kl) * is_target).sum(), None
 
 
-def classify(model: Classifier, batch: LabelBatch, smoothing: float = 0.0) -> LossOutput:
-    """Predict the label of each text."""
-    return _label_nll(model(batch.ids, batch.mask), batch.labels, smoothing)
+def classify(
+    model: Classifier, batch: LabelBatch, smoothing: float = 0.0, class_weights: Tensor | None = None
+) -> LossOutput:
+    """Predict the label of each text, or all its labels. `class_weights` (C,)."""
+    logits = model(batch.ids, batch.mask, batch.segments)
+    if batch.labels.dim() == 2:
+        return _label_set_nll(logits, batch.labels, smoothing, class_weights)
+    return _label_nll(logits, batch.labels, smoothing, class_weights)
 
 
-def tag(model: Tagger, batch: TagBatch, smoothing: float = 0.0) -> LossOutput:
-    """Predict the tag of each word."""
-    return _label_nll(model(batch.ids, batch.mask).flatten(0, 1), batch.tags.flatten(), smoothing)
+def tag(model: Tagger, batch: TagBatch, smoothing: float = 0.0, class_weights: Tensor | None = None) -> LossOutput:
+    """Predict the tag of each word. `class_weights` (C,)."""
+    return _label_nll(model(batch.ids, batch.mask).flatten(0, 1), batch.tags.flatten(), smoothing, class_weights)
 
 
 def span(model: SpanReader, batch: SpanBatch, smoothing: float = 0.0) -> LossOutput:
@@ -152,19 +173,37 @@ OBJECTIVES: dict[str, Callable[..., LossOutput]] = {
 }
 
 
-def _label_nll(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """logits (N, C), targets (N,)"""
+def _label_nll(
+    logits: Tensor, targets: Tensor, smoothing: float, class_weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """logits (N, C), targets (N,), class_weights (C,)"""
     nats = F.cross_entropy(
-        logits.float(), targets, ignore_index=IGNORE_INDEX, label_smoothing=smoothing, reduction="sum"
+        logits.float(),
+        targets,
+        class_weights,
+        ignore_index=IGNORE_INDEX,
+        label_smoothing=smoothing,
+        reduction="sum",
     )
     return nats, (logits.argmax(dim=-1) == targets).sum()
+
+
+def _label_set_nll(
+    logits: Tensor, targets: Tensor, smoothing: float, class_weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The negative log-likelihood of the labels of each text, which are independent given the text: binary
+    cross-entropy, summed. A weight multiplies the loss where its label is present. logits and targets (N, C),
+    class_weights (C,)."""
+    smooth_targets = targets * (1 - smoothing) + smoothing / 2
+    nats = F.binary_cross_entropy_with_logits(logits.float(), smooth_targets, pos_weight=class_weights, reduction="sum")
+    return nats, ((logits > 0) == (targets > 0)).all(dim=-1).sum()
 
 
 class LossModule(nn.Module):
     """A model and its objective as one module, so that DDP and FSDP wrap one `forward`.
 
-    Label smoothing, R-Drop, the activation penalties and registered objectives apply in training mode only: evaluation
-    reports the plain negative log-likelihood.
+    Label smoothing, R-Drop, class weights, the activation penalties and registered objectives apply in training mode
+    only: evaluation reports the plain negative log-likelihood.
     """
 
     def __init__(
@@ -175,9 +214,13 @@ class LossModule(nn.Module):
         rdrop_alpha: float = 0.0,
         ar_alpha: float = 0.0,
         tar_beta: float = 0.0,
+        class_weights: Sequence[float] | None = None,
     ):
         super().__init__()
         self.model = model
+        self.class_weights: Tensor | None = None
+        if class_weights is not None:
+            self.class_weights = torch.tensor(class_weights, device=next(model.parameters()).device)
         self.objective, self.smoothing, self.rdrop_alpha = OBJECTIVES[objective], smoothing, rdrop_alpha
         self.eval_objective = OBJECTIVES[BASE_OBJECTIVES.get(objective, objective)]
         self.ar_alpha, self.tar_beta = ar_alpha, tar_beta
@@ -199,4 +242,6 @@ class LossModule(nn.Module):
             return causal(cast(RNN, self.model), batch, self.smoothing, *penalties)
         if self.rdrop_alpha:
             return rdrop_pairs(cast(EncoderDecoder, self.model), batch, self.smoothing, self.rdrop_alpha)
+        if self.class_weights is not None:
+            return self.objective(self.model, batch, self.smoothing, self.class_weights)
         return self.objective(self.model, batch, self.smoothing)

@@ -5,7 +5,7 @@ use the same schedule scaled to `muon_lr`. `skip` is a scalar on the device, 1 i
 then leaves weights and moments unchanged, without a synchronisation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from headway.config import TrainConfig
 from headway.errors import ConfigError
 from headway.nn.linear import Linear
+from headway.training.layers import layer_lr_factors
 
 MUON_LR = 0.02  # Jordan et al. 2024
 
@@ -137,14 +138,21 @@ def initial_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> 
     }
 
 
-def _decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: matrices decay, biases and norm gains do not. Frozen parameters are left out."""
-    parameters = [p for p in parameters if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+def _param_groups(
+    model: nn.Module, config: TrainConfig, weight_decay: float, without: Collection[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
+    """Parameter groups: matrices decay, biases and norm gains do not, and lower layers may have lower learning rates.
+    Frozen parameters are left out, and those in `without`."""
+    lr_factors = layer_lr_factors(model, config.layer_lr_decay)
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter not in without:
+            key = (lr_factors.get(name, 1.0), parameter.dim() >= 2)
+            groups.setdefault(key, []).append(parameter)
+    return [
+        {"params": parameters, "lr": config.lr * factor, "weight_decay": weight_decay if is_matrix else 0.0}
+        for (factor, is_matrix), parameters in sorted(groups.items(), key=lambda item: item[0], reverse=True)
     ]
-    return [group for group in groups if group["params"]]
 
 
 def _is_capturable(model: nn.Module) -> bool:
@@ -154,21 +162,21 @@ def _is_capturable(model: nn.Module) -> bool:
 
 def adamw(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Loshchilov & Hutter 2019."""
-    groups, capturable = _decay_groups(model.parameters(), config.weight_decay), _is_capturable(model)
+    groups, capturable = _param_groups(model, config, config.weight_decay), _is_capturable(model)
     betas = (config.beta1, config.beta2)
     return [torch.optim.AdamW(groups, lr=config.lr, betas=betas, eps=config.eps, fused=True, capturable=capturable)]
 
 
 def adam(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Kingma & Ba 2015; weight decay, if any, is added to the gradient."""
-    groups, capturable = _decay_groups(model.parameters(), config.weight_decay), _is_capturable(model)
+    groups, capturable = _param_groups(model, config, config.weight_decay), _is_capturable(model)
     betas = (config.beta1, config.beta2)
     return [torch.optim.Adam(groups, lr=config.lr, betas=betas, eps=config.eps, fused=True, capturable=capturable)]
 
 
 def sgd(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """With step decay and without momentum this is the optimizer of the LSTM papers."""
-    groups = _decay_groups(model.parameters(), config.weight_decay)
+    groups = _param_groups(model, config, config.weight_decay)
     return [torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0, fused=True)]
 
 
@@ -177,11 +185,10 @@ def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     linear = {
         m.get_parameter("weight"): m for m in model.modules() if isinstance(m, nn.Linear) and m.weight.requires_grad
     }
-    other_parameters = [p for p in model.parameters() if p not in linear]
     part_sizes = {p: m.parts if isinstance(m, Linear) else [m.out_features] for p, m in linear.items()}
     lr = MUON_LR if config.muon_lr is None else config.muon_lr
     momentum = 0.95 if config.momentum is None else config.momentum
-    groups, capturable = _decay_groups(other_parameters, 0.0), _is_capturable(model)
+    groups, capturable = _param_groups(model, config, 0.0, without=linear), _is_capturable(model)
     betas = (config.beta1, config.beta2)
     return [
         Muon(part_sizes, lr=lr, momentum=momentum, weight_decay=config.weight_decay),

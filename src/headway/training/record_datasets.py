@@ -4,15 +4,17 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from headway.config import Recipe
-from headway.data.datasets.labeled import ClassificationDataset, SpanDataset, TaggingDataset
+from headway.data.datasets.classification import ClassificationDataset
 from headway.data.datasets.seq2seq import Seq2SeqDataset
+from headway.data.datasets.spans import SpanDataset
+from headway.data.datasets.tagging import TaggingDataset
 from headway.data.loader import BatchLoader
 from headway.data.records import Pair, Record
 from headway.data.splits import SplitName, sources_of, split_fractions, split_records, split_source
-from headway.errors import DataError
+from headway.errors import ConfigError, DataError
 from headway.evaluation.tasks import ValidationExamples
-from headway.evaluation.validation import ValidationSet
 from headway.tokenizers import Tokenizer
+from headway.training.text_datasets import context_of
 
 RECORD_KINDS = {"pairs": "pairs", "classify": "labelled", "tag": "tagged", "span": "questions"}  # by objective
 HOW_TO_READ = {  # settings that make a source yield records of a kind
@@ -21,6 +23,19 @@ HOW_TO_READ = {  # settings that make a source yield records of a kind
     "tagged": "give a token-tag file, and set data.format=conll if its name does not end in .conll",
     "questions": "give a SQuAD JSON file, and set data.format=squad if its name does not say so",
 }
+
+
+def example_length(recipe: Recipe, objective: str) -> int:
+    """Longest example, or side of a pair, in tokens: train.seq_len or the model's context."""
+    context, seq_len = context_of(recipe), recipe.train.seq_len
+    if objective == "pairs" or seq_len is None:
+        return context
+    if seq_len > context:
+        raise ConfigError(
+            f"train.seq_len={seq_len} exceeds model.context={context}: set it to {context} or less, or leave it out",
+            setting="train.seq_len",
+        )
+    return seq_len
 
 
 def iter_records(recipe: Recipe, split: SplitName, kind: str) -> Iterator[Record]:
@@ -58,6 +73,19 @@ def load_pairs(recipe: Recipe, split: Literal["valid", "test"]) -> list[Pair]:
     return [record for record in load_records(recipe, split, "pairs") if isinstance(record, Pair)]
 
 
+def dataset_options(recipe: Recipe, objective: str) -> dict[str, Any]:
+    """Options of an objective's dataset beside the context: keyword arguments of `record_dataset`."""
+    if objective == "classify":
+        n_segments = getattr(recipe.model, "n_segments", 0)
+        return {"multi_label": recipe.data.label_separator is not None, "has_segments": n_segments > 1}
+    return report_options(recipe, objective)
+
+
+def report_options(recipe: Recipe, objective: str) -> dict[str, Any]:
+    """Options of an objective's report beside the context: keyword arguments of `make_report`."""
+    return {"overlap": recipe.data.window_overlap} if objective == "span" else {}
+
+
 def record_dataset(
     objective: str,
     records: list[Any],
@@ -65,19 +93,21 @@ def record_dataset(
     context: int,
     labels: list[str] | None = None,
     bpe_dropout: float = 0.0,
+    **options: Any,
 ) -> tuple[Any, list[str] | None]:
-    """The dataset of an objective, and its label names if it has labels. Pass the labels of training for validation."""
+    """The dataset of an objective, and its label names if it has labels. Pass the labels of training for validation,
+    and the `dataset_options` of the recipe."""
     match objective:
         case "pairs":
             return Seq2SeqDataset(records, tokenizer, context=context, dropout=bpe_dropout), None
         case "classify":
-            texts = ClassificationDataset(records, tokenizer, context, labels)
-            return texts, _checked_labels(texts.labels)
+            texts = ClassificationDataset(records, tokenizer, context, labels, **options)
+            return texts, texts.labels if options.get("multi_label") else _checked_labels(texts.labels)
         case "tag":
             words = TaggingDataset(records, tokenizer, context, labels)
             return words, _checked_labels(words.tags)
         case _:
-            return SpanDataset(records, tokenizer, context), None
+            return SpanDataset(records, tokenizer, context, **options), None
 
 
 def _checked_labels(labels: list[str]) -> list[str]:
@@ -96,9 +126,11 @@ def record_validation_set(
     recipe: Recipe,
     context: int,
     labels: list[str] | None,
-) -> ValidationSet:
+) -> ValidationExamples:
     try:
-        dataset, _ = record_dataset(objective, records, tokenizer, context, labels)
+        dataset, _ = record_dataset(
+            objective, records, tokenizer, context, labels, **dataset_options(recipe, objective)
+        )
     except DataError as error:
         raise DataError(f"the validation set of {recipe.data.path} cannot be scored: {error}") from None
     return ValidationExamples(BatchLoader(dataset, recipe.eval.batch_size, shuffle=False))

@@ -11,6 +11,7 @@ from headway.data.splits import split_fractions
 from headway.entry_points import plugin_options
 from headway.errors import CheckpointError, ConfigError, DataError
 from headway.files import remove_directory
+from headway.models.init_from import absolute_source
 from headway.runs import Run, read_progress
 from headway.training.progress import OnMessage
 from headway.training.task import Task
@@ -59,9 +60,22 @@ def check_steps(run: Run, step: int, recipe: Recipe) -> None:
         )
 
 
+def with_started_model(recipe: Recipe, run: Run) -> Recipe:
+    """The recipe of a run to resume. One with model.init_from takes the sizes that the run was started with, as the
+    weights it started from may be gone."""
+    if recipe.model_settings is None or recipe.finetune.init_from is None:
+        return recipe
+    started = load_recipe(run.path).model
+    given = {name: getattr(recipe.model, name) for name in recipe.model_settings}
+    model = started.replace(**given) if started.family == recipe.model.family else recipe.model
+    finetune = recipe.finetune.replace(init_from=absolute_source(recipe.finetune.init_from))
+    return recipe.replace(model=model, model_settings=None, finetune=finetune)
+
+
 def check_unchanged(run: Run, task: Task) -> None:
     """Refuse another model or tokenizer: the checkpoint has its own, and another one would be ignored or not fit."""
-    changed = changed_settings(load_recipe(run.path), task.recipe, ("model", "tokenizer"))
+    changed = changed_settings(load_recipe(run.path), task.recipe, ("model", "tokenizer", "finetune"))
+    changed = {name.replace("finetune.", "model."): value for name, value in changed.items()}
     changed.pop("tokenizer.bpe_dropout", None)  # how a tokenizer is used while training
     if changed:
         settings = ", ".join(f"{name}={value}" for name, value in changed.items())

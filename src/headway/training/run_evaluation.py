@@ -4,6 +4,7 @@ model, recipe = headway.load("runs/demo"), headway.load_recipe("runs/demo")
 score = evaluate_split(model, recipe, "valid")
 """
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -17,15 +18,23 @@ from headway.data.sources import DataSource, find_files, open_source
 from headway.data.splits import load_documents, read_split
 from headway.errors import DataError, InputError
 from headway.evaluation.perplexity import evaluate
-from headway.evaluation.tasks import ValidationExamples
+from headway.evaluation.reports import make_report
+from headway.evaluation.tasks import TaskScore, ValidationExamples
 from headway.evaluation.validation import EvalResult, ValidationSet, check_infinite_loss
-from headway.models import Model
+from headway.models import MaskedLM, Model
 from headway.models.base import tokenizer_of
 from headway.tokenizers import Tokenizer
 from headway.training.objectives import LossModule
-from headway.training.record_datasets import RECORD_KINDS, load_records, record_dataset
+from headway.training.record_datasets import (
+    RECORD_KINDS,
+    dataset_options,
+    example_length,
+    load_records,
+    record_dataset,
+    report_options,
+)
 from headway.training.task import resolve_objective
-from headway.training.text_datasets import context_of, mlm_validation_set
+from headway.training.text_datasets import masked_text, mlm_validation_set
 
 TABLES = ("jsonl", "csv", "tsv", "parquet")
 FILES_OF_A_KIND = {  # what to give `headway eval`, by the kind of records that the model was trained on
@@ -68,20 +77,35 @@ def evaluate_records(model: Model, recipe: Recipe, records: list[Record], name: 
     objective, tokenizer = resolve_objective(recipe), _require_tokenizer(model)
     labels = getattr(model.config, "labels", None) or None
     try:
-        dataset, _ = record_dataset(objective, records, tokenizer, context_of(recipe), labels)
+        context = example_length(recipe, objective)
+        options = dataset_options(recipe, objective)
+        dataset, _ = record_dataset(objective, records, tokenizer, context, labels, **options)
     except DataError as error:
         raise DataError(f"{name} cannot be scored: {error}") from None
-    return _score(model, objective, ValidationExamples(BatchLoader(dataset, recipe.eval.batch_size, shuffle=False)))
+    batch_size = recipe.eval.batch_size
+    score = _score(model, objective, ValidationExamples(BatchLoader(dataset, batch_size, shuffle=False)))
+    options = report_options(recipe, objective)
+    report = make_report(objective, model, records, context=context, batch_size=batch_size, **options)
+    if report is None or not isinstance(score, TaskScore):
+        return score
+    return replace(score, metrics=report.metrics, report=report)
 
 
 def evaluate_documents(
     model: Model, recipe: Recipe | None, documents: list[str], *, context: int | None, batch_size: int
 ) -> EvalResult:
-    """Score a model on running text, with the objective of its recipe: masked, or causal as without a recipe."""
-    objective = "causal" if recipe is None else resolve_objective(recipe)
-    if recipe is None or objective == "causal":
-        return evaluate(model, documents, context=context, batch_size=batch_size)
-    return _score(model, objective, mlm_validation_set(documents, _require_tokenizer(model), recipe))
+    """Score a model on running text: a masked LM on masked tokens, other models on the next token.
+
+    A masked LM without a recipe is scored with 15 % of the tokens masked, drawn by a fixed seed.
+    """
+    if isinstance(model, MaskedLM):
+        tokenizer = _require_tokenizer(model)
+        if recipe is not None:
+            return _score(model, "masked", mlm_validation_set(documents, tokenizer, recipe))
+        return _score(
+            model, "masked", masked_text(documents, tokenizer, context or model.config.context, batch_size=batch_size)
+        )
+    return evaluate(model, documents, context=context, batch_size=batch_size)
 
 
 def _score(model: Model, objective: str, validation: ValidationSet) -> EvalResult:
@@ -133,6 +157,7 @@ def open_as_trained(path: str, recipe: Recipe) -> DataSource:
     is_registered = format in READER_KINDS
     if format in TABLES or is_registered:
         options |= {"text": data.text, "label": data.label, "pairs": data.pairs}
+        options |= {"text_pair": data.text_pair, "label_separator": data.label_separator}
     if format == "text" or is_registered:
         options["separator"] = data.separator
     if format == "conll" or is_registered:

@@ -25,7 +25,7 @@ from headway.config.choices import BASE_OBJECTIVES
 from headway.data.datasets.causal import MixtureDataset
 from headway.data.loader import BatchLoader, IndexedDataset
 from headway.data.readers import format_of
-from headway.data.records import Pair, texts_of
+from headway.data.records import Pair, Record, texts_of
 from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
 from headway.data.sources import locate
 from headway.data.splits import digest_of, read_split, with_absolute_paths
@@ -33,27 +33,43 @@ from headway.data.token_shards import OnPrepare, PreparedCorpus, prepare_recipe
 from headway.devices import parse_device
 from headway.errors import ConfigError, DataError, count, with_article
 from headway.evaluation import metrics
-from headway.evaluation.tasks import TaskScore
+from headway.evaluation.reports import make_report
+from headway.evaluation.tasks import TASK_METRICS, TaskScore
 from headway.evaluation.validation import ValidationSet
 from headway.generation.translate import translations
-from headway.models import BERT, BiLSTM, Classifier, MaskedLM, Model, SpanReader, Tagger, create
+from headway.models import BagOfWords, Classifier, MaskedLM, Model, SpanReader, Tagger, create
+from headway.models.heads import TextEncoder
+from headway.models.init_from import (
+    WeightTransfer,
+    absolute_source,
+    check_same_vocabulary,
+    merged_config,
+    source_tokenizer,
+    take_weights,
+)
 from headway.tokenizers import Tokenizer, load_tokenizer
 from headway.tokenizers import train as train_tokenizer
 from headway.training.distributed import DistContext
+from headway.training.labels import class_weights, label_notes
 from headway.training.model_memory import check_trainable, without_vocabulary
 from headway.training.progress import OnMessage
 from headway.training.record_datasets import (
     RECORD_KINDS,
+    dataset_options,
+    example_length,
     iter_records,
     record_dataset,
     record_validation_set,
+    report_options,
 )
 from headway.training.text_datasets import (
     carries_state,
     context_of,
+    masking_of,
     text_dataset,
     text_validation_set,
 )
+from headway.training.trainable import check_lora
 
 SMALL_TEXT_BYTES = 10_000  # a few pages: less is noted
 MANY_PASSES = 1000  # over the text, from which on a run is noted
@@ -73,7 +89,8 @@ class Task:
     is_uniform: bool  # whether all batches have the same shape
     bytes_per_target: float | None = None  # of the training text, for bits per byte
     corpora: list[tuple[PreparedCorpus, float]] = field(default_factory=list)  # tokenized text and mixture weights
-    validation_pairs: list[Pair] = field(default_factory=list)  # for metrics of generated text
+    validation_records: list[Record] = field(default_factory=list)  # for metrics of predictions
+    class_weights: list[float] | None = None  # of the labels, in the training loss
 
     @property
     def carries_state(self) -> bool:
@@ -111,26 +128,39 @@ class Task:
         """A hash of the metric, its settings and the validation data: scores with equal hashes are comparable."""
         recipe = self.recipe
         context = recipe.eval.context or recipe.model.context if self.objective == "causal" else None
-        masks = recipe.train.seed if self.objective == "masked" else None  # the seed draws them
+        masks = None
+        if self.objective == "masked":  # the seed draws them
+            masks = (recipe.train.seed, recipe.train.seq_len or context_of(recipe), *masking_of(recipe).values())
         settings = [loss_name(recipe), recipe.eval.metric, context, masks, self.validation_fingerprint]
         return digest_of(repr(settings)).hex()[:16]
 
-    def add_generation_metric(
-        self, score: TaskScore, model: Model, check_stop: Callable[[], None] = lambda: None
-    ) -> TaskScore:
-        """Add the metric of greedy translations of the validation pairs that eval.metric asks for, if any. `check_stop`
-        is called after each translation, and may raise."""
-        metric = self.recipe.eval.metric
-        if metric == "loss":
-            return score
-        sources = [pair.source for pair in self.validation_pairs]
-        references = [pair.target for pair in self.validation_pairs]
-        batch_size = self.recipe.eval.batch_size
+    def add_metrics(self, score: TaskScore, model: Model, check_stop: Callable[[], None] = lambda: None) -> TaskScore:
+        """Add the metrics of the model's predictions: of labels, tags and answers, or, if eval.metric asks for one, of
+        greedy translations. `check_stop` is called after each batch or translation, and may raise."""
+        recipe = self.recipe
+        score = replace(score, metric=recipe.eval.metric)
+        if self.objective == "pairs":
+            return score if recipe.eval.metric == "loss" else self._add_generation_metric(score, model, check_stop)
+        report = make_report(
+            self.objective,
+            model,
+            self.validation_records,
+            context=example_length(recipe, self.objective),
+            batch_size=recipe.eval.batch_size,
+            check_stop=check_stop,
+            **report_options(recipe, self.objective),
+        )
+        return score if report is None else replace(score, metrics=report.metrics, report=report)
+
+    def _add_generation_metric(self, score: TaskScore, model: Model, check_stop: Callable[[], None]) -> TaskScore:
+        pairs = [record for record in self.validation_records if isinstance(record, Pair)]
+        sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        batch_size, metric = self.recipe.eval.batch_size, self.recipe.eval.metric
         hypotheses = [""] * len(sources)
         for row, translation in translations(model, sources, num_beams=1, batch_size=batch_size, truncate=True):
             hypotheses[row] = translation.text
             check_stop()
-        return replace(score, metric=metric, metric_value=metrics.METRICS[metric](hypotheses, references))
+        return replace(score, metrics={metric: metrics.METRICS[metric](hypotheses, references)})
 
 
 HEADS: dict[str, Callable[[Any], Model]] = {
@@ -160,15 +190,27 @@ def resolve_objective(recipe: Recipe) -> str:
         )
     if recipe.eval.metric == "bleu":
         metrics.check_installed()
-    if recipe.eval.metric != "loss" and recipe.train.parallel == "fsdp":
-        raise ConfigError(
-            f"eval.metric={recipe.eval.metric!r} generates text, which a sharded model cannot: set eval.metric=loss"
-        )
+    metric = recipe.eval.metric
+    if metric != "loss" and objective == "pairs" and recipe.train.parallel == "fsdp":
+        raise ConfigError(f"eval.metric={metric!r} generates text, which a sharded model cannot: set eval.metric=loss")
+    names = ("loss", *(metrics.METRICS if objective == "pairs" else TASK_METRICS.get(objective, ())))
+    if metric not in names:
+        raise ConfigError(f"eval.metric={metric!r} is not for the objective {objective!r}: choose {' or '.join(names)}")
     for name in ("ar_alpha", "tar_beta", "rdrop_alpha"):
         if setting in BASE_OBJECTIVES and (value := getattr(recipe.train, name)):
             raise ConfigError(
                 f"train.{name}={value} is part of the built-in losses, not of train.objective={setting!r}: set it to 0"
             )
+    if setting in BASE_OBJECTIVES and recipe.train.class_weights is not None:
+        raise ConfigError(
+            f"train.class_weights is part of the built-in losses, not of train.objective={setting!r}: leave it out"
+        )
+    for name, off in (("layer_lr_decay", 1), ("frozen_layers", None)):
+        if (value := getattr(recipe.train, name)) != off and family not in ("gpt", "bert"):
+            raise ConfigError(
+                f"train.{name}={value} is for the families gpt and bert, not for {with_article(family)}: leave it out"
+            )
+    check_lora(recipe)
     for name in ("ar_alpha", "tar_beta"):
         if (value := getattr(recipe.train, name)) and not isinstance(recipe.model, RNNConfig):
             raise ConfigError(
@@ -177,7 +219,6 @@ def resolve_objective(recipe: Recipe) -> str:
     for name, value, off in (
         ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
         ("tokenizer.bpe_dropout", recipe.tokenizer.bpe_dropout, 0),
-        ("eval.metric", recipe.eval.metric, "loss"),
     ):
         if value != off and objective != "pairs":
             raise ConfigError(
@@ -194,6 +235,9 @@ def make_task(
     on_prepare: OnPrepare = lambda progress: None,
 ) -> Task:
     """Read the data, train the tokenizer unless one is passed, and build the datasets."""
+    if recipe.model_settings is not None:
+        recipe, own_tokenizer = _with_initial_sizes(recipe)
+        tokenizer = tokenizer or own_tokenizer
     objective = resolve_objective(recipe)
     # Before the data is read, which may take long; make_model checks again, with the vocabulary.
     check_trainable(without_vocabulary(recipe.model), recipe.train, parse_device(recipe.train.device))
@@ -201,6 +245,25 @@ def make_task(
     if objective in RECORD_KINDS:
         return _record_task(recipe, objective, tokenizer, on_message)
     return _text_task(recipe, objective, tokenizer, on_message, on_prepare)
+
+
+def _with_initial_sizes(recipe: Recipe) -> tuple[Recipe, Tokenizer]:
+    """The recipe with the sizes of the weights it starts from, and their tokenizer, or its own of the same tokens."""
+    source, settings = recipe.finetune.init_from, recipe.model_settings
+    assert source is not None
+    assert settings is not None
+    config = merged_config(source, recipe.model, settings)
+    tokenizer = source_tokenizer(source)
+    if recipe.tokenizer.path is not None:
+        tokenizer = load_tokenizer(recipe.tokenizer.path)
+        check_same_vocabulary(source, tokenizer)
+    if tokenizer is None:
+        raise ConfigError(
+            f"{source} has no tokenizer: give the one that its weights were trained with, tokenizer.path=PATH",
+            setting="tokenizer.path",
+        )
+    finetune = recipe.finetune.replace(init_from=absolute_source(source))
+    return recipe.replace(model=config, model_settings=None, finetune=finetune), tokenizer
 
 
 def _text_task(
@@ -255,7 +318,7 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
     if objective == "pairs" and recipe.data.pairs is None and format_of(recipe.data.path) in ("csv", "tsv"):
         recipe = recipe.replace(data=recipe.data.replace(pairs="1,2"))  # the first two columns by default
         on_message("note        columns 1 and 2 are the pairs, from the first row on; a header: data.pairs=NAME,NAME")
-    kind, context = RECORD_KINDS[objective], context_of(recipe)
+    kind, context = RECORD_KINDS[objective], example_length(recipe, objective)
     train, valid = (list(iter_records(recipe, split, kind)) for split in ("train", "valid"))
     if not valid:
         raise DataError(
@@ -265,12 +328,25 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
         tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
     on_message(_describe_tokenizer(recipe, tokenizer))
     on_message(f"examples    {recipe.data.path}: {len(train):,} for training, {len(valid):,} for validation")
-    dataset, labels = record_dataset(objective, train, tokenizer, context, bpe_dropout=recipe.tokenizer.bpe_dropout)
+    options = dataset_options(recipe, objective)
+    dataset, labels = record_dataset(
+        objective, train, tokenizer, context, bpe_dropout=recipe.tokenizer.bpe_dropout, **options
+    )
     if n_long := getattr(dataset, "n_long", 0):
         on_message(f"left out    {n_long:,} of them, longer than model.context={context} tokens on a side")
+    if n_truncated := getattr(dataset, "n_truncated", 0):
+        on_message(f"note        {n_truncated:,} of them are longer than {context} tokens, and lose their end")
     validation = record_validation_set(valid, objective, tokenizer, recipe, context, labels)
+    weights: list[float] | None = None
+    changes: dict[str, Any] = {}
+    if labels:
+        changes = {"labels": labels, "multi_label": options.get("multi_label", False)}
+        weights = class_weights(recipe.train.class_weights, labels, dataset.label_counts)
+        valid_dataset: Any = validation.loader.dataset
+        for note in label_notes(labels, dataset.label_counts, valid_dataset.label_counts):
+            on_message(f"note        {note}")
     return Task(
-        _with_vocabulary(recipe, tokenizer, **({"labels": labels} if labels else {})),
+        _with_vocabulary(recipe, tokenizer, **changes),
         objective,
         tokenizer,
         dataset,
@@ -278,7 +354,8 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
         fingerprints=[_fingerprint(map(repr, train))],
         validation_fingerprint=_fingerprint(map(repr, valid)),
         is_uniform=False,
-        validation_pairs=[record for record in valid if isinstance(record, Pair)],
+        validation_records=valid,
+        class_weights=weights,
     )
 
 
@@ -292,12 +369,18 @@ def make_model(task: Task, device: Any, *, for_training: bool = True) -> Model:
     if for_training:
         check_trainable(task.recipe.model, task.recipe.train, parse_device(device))
     model = create(task.recipe.model, device=device)
-    if isinstance(model, BERT | BiLSTM):
-        if task.objective != "classify":  # only classification uses the pooler
+    if isinstance(model, TextEncoder):
+        if task.objective != "classify" and not isinstance(model, BagOfWords):  # only classification uses the pooler
             model.pooler.requires_grad_(False)
         model = HEADS[task.objective](model)
     model.tokenizer = task.tokenizer
     return model
+
+
+def load_initial_weights(model: Model, task: Task) -> WeightTransfer | None:
+    """Copy the weights that the recipe starts from into a new model, and say which; None if there are none."""
+    finetune = task.recipe.finetune
+    return None if finetune.init_from is None else take_weights(model, finetune.init_from, new_head=finetune.new_head)
 
 
 def prepare_tokenizer(config: TokenizerConfig, documents: Iterable[str]) -> Tokenizer:
@@ -318,7 +401,8 @@ def _with_absolute_paths(recipe: Recipe) -> Recipe:
 
 def _with_vocabulary(recipe: Recipe, tokenizer: Tokenizer, **changes: Any) -> Recipe:
     """The recipe with the tokenizer's vocabulary size and special ids, in place of the preset's."""
-    changes["vocab_size"] = tokenizer.vocab_size
+    if recipe.finetune.init_from is None:  # the weights may have rows that no token uses
+        changes["vocab_size"] = tokenizer.vocab_size
     if "bos_id" in recipe.model.__struct_fields__:
         changes |= {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     return recipe.replace(model=recipe.model.replace(**changes))
@@ -334,8 +418,10 @@ TRAINED_TO_SIZE = {  # tokenizers whose vocabulary grows to a given size, and wh
 
 def _describe_tokenizer(recipe: Recipe, tokenizer: Tokenizer) -> str:
     config, n_tokens = recipe.tokenizer, tokenizer.vocab_size
-    described = f"tokenizer   {config.path or config.kind}, {n_tokens:,} tokens"
-    if config.path is None and config.kind in TRAINED_TO_SIZE and n_tokens < (config.vocab_size or 0):
+    source = recipe.finetune.init_from
+    described = f"tokenizer   {config.path or (source and f'that of {source}') or config.kind}, {n_tokens:,} tokens"
+    is_trained = config.path is None and source is None and config.kind in TRAINED_TO_SIZE
+    if is_trained and n_tokens < (config.vocab_size or 0):
         described += f" of {config.vocab_size:,} asked for: the text has no more {TRAINED_TO_SIZE[config.kind]}"
     return described
 

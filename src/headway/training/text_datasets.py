@@ -56,7 +56,7 @@ def text_dataset(
     def windows(tokens: TokenArray) -> IndexedDataset[Any]:
         if objective == "causal":
             return CausalDataset(tokens, seq_len, ignore_id=ignore_id)
-        return MLMDataset(tokens, seq_len, tokenizer)
+        return MLMDataset(tokens, seq_len, tokenizer, **masking_of(recipe))
 
     datasets = [(windows(corpus.train), weight) for corpus, weight in corpora]
     return datasets[0][0] if len(datasets) == 1 else MixtureDataset(datasets)
@@ -76,7 +76,38 @@ def text_validation_set(
     )
 
 
+def masking_of(recipe: Recipe) -> dict[str, Any]:
+    """How a recipe masks tokens and builds rows: the keyword arguments of `MLMDataset`."""
+    train = recipe.train
+    if train.segment_pairs and (n_segments := getattr(recipe.model, "n_segments", 0)) < 2:
+        raise ConfigError(
+            f"train.segment_pairs=true needs two segment embeddings, and model.n_segments={n_segments}: set "
+            f"model.n_segments=2, or train.segment_pairs=false"
+        )
+    return {
+        "mask_prob": train.mask_prob,
+        "whole_words": train.whole_word_masking,
+        "segment_pairs": train.segment_pairs,
+    }
+
+
 def mlm_validation_set(documents: Sequence[str], tokenizer: Tokenizer, recipe: Recipe) -> ValidationSet:
+    """Windows as in training, with masks that are the same at every evaluation."""
+    seq_len = recipe.train.seq_len or context_of(recipe)
+    return masked_text(
+        documents,
+        tokenizer,
+        seq_len,
+        batch_size=recipe.eval.batch_size,
+        seed=recipe.train.seed,
+        **masking_of(recipe),
+    )
+
+
+def masked_text(
+    documents: Sequence[str], tokenizer: Tokenizer, context: int, *, batch_size: int, seed: int = 1, **masking: Any
+) -> ValidationSet:
+    """Documents with masked tokens to predict. `masking` are keyword arguments of `MLMDataset`."""
     tokens = TokenArray.of(np.array(tokenizer.encode_stream(documents)))
-    dataset = MLMDataset(tokens, context_of(recipe), tokenizer)
-    return ValidationExamples(BatchLoader(dataset, recipe.eval.batch_size, seed=recipe.train.seed, shuffle=False))
+    dataset = MLMDataset(tokens, context, tokenizer, **masking)
+    return ValidationExamples(BatchLoader(dataset, batch_size, seed=seed, shuffle=False))

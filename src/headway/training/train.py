@@ -22,6 +22,7 @@ from headway.files import free_name
 from headway.models import Model, NGram
 from headway.models.base import tokenizer_of
 from headway.models.serialization import is_registered
+from headway.nn.lora import lora_layers
 from headway.runs import Run
 from headway.temporary_files import TemporaryFolder, delete_if_stopped
 from headway.tokenizers import Tokenizer, load_tokenizer
@@ -38,9 +39,11 @@ from headway.training.resume_rules import (
     check_unchanged,
     find_checkpoint,
     find_new_evaluation,
+    with_started_model,
 )
-from headway.training.task import Task, make_model, make_task
+from headway.training.task import Task, load_initial_weights, make_model, make_task
 from headway.training.threads import cpu_threads, logged_threads
+from headway.training.trainable import check_base, choose_trainable, describe_trained
 
 RANK_SEED_STRIDE = 1_000_003  # between the seeds of two ranks
 
@@ -87,7 +90,8 @@ def train(
         out = recipe
     recipe = as_recipe(recipe)
     if model is not None:
-        recipe = recipe.replace(model=_config_of(model), preset="")
+        finetune = recipe.finetune.replace(init_from=None, new_head=False)
+        recipe = recipe.replace(model=_config_of(model), model_settings=None, finetune=finetune, preset="")
     device = local_device(parse_device(recipe.train.device))
     with init_distributed(recipe.train.parallel, device) as dist:
         reported = (on_step, on_message, on_prepare) if dist.is_main else (None, None, None)
@@ -115,6 +119,8 @@ def _train(
         step = _lock_and_find_checkpoint(run, force, dist, exit_stack, callbacks.on_message) if has_started else None
         if step is not None:
             check_steps(run, step, recipe)
+        if step is None and model is None:
+            check_base(recipe)
         if not has_started:
             Run.check_free(path)  # before the data is prepared, which may take long
             if resume:
@@ -127,6 +133,10 @@ def _train(
             new_evaluation = find_new_evaluation(run, step, task, force)
         torch.manual_seed(recipe.train.seed)
         model = make_model(task, device) if model is None else _fit_to_task(model, task, device)
+        transfer = load_initial_weights(model, task) if step is None else None
+        if transfer is not None:
+            callbacks.on_message(f"weights     {transfer.summary}")
+        choose_trainable(model, recipe)
         torch.manual_seed(recipe.train.seed + RANK_SEED_STRIDE * dist.rank)  # dropout differs between ranks
         if isinstance(model, NGram):
             if has_started:
@@ -139,7 +149,7 @@ def _train(
         exit_stack.enter_context(threads)  # also for the last validation
         callbacks.on_message(_describe_model(model, recipe, device, dist))
         trainer = build_trainer(
-            task, model, run, dist, device, on_message=callbacks.on_message, on_step=callbacks.on_step
+            task, model, run, dist, device, transfer, on_message=callbacks.on_message, on_step=callbacks.on_step
         )
         if not has_started:
             callbacks.on_model_ready(model)
@@ -176,6 +186,8 @@ def _config_of(model: Model) -> ModelConfig:
             f"model={name} cannot be trained: its checkpoints need a subclass of headway.models.Model whose family is "
             f"registered: headway.register('family', NAME, {name}, config=…)"
         )
+    if lora_layers(model):
+        raise ConfigError("the model has LoRA updates, which a run makes itself: merge them first, merge_lora(model)")
     return model.config
 
 
@@ -197,7 +209,7 @@ def _prepare_task(
     """The first rank prepares the data and the tokenizer. The others get its tokenizer and find the data in the
     cache."""
     if step is not None:
-        tokenizer = load_tokenizer(run.checkpoint_dir(step))
+        recipe, tokenizer = with_started_model(recipe, run), load_tokenizer(run.checkpoint_dir(step))
 
     def prepare() -> Task:
         on_message, on_prepare = callbacks.on_message, callbacks.on_prepare
@@ -253,8 +265,6 @@ def _fit_ngram(model: NGram, task: Task, path: Path, callbacks: Callbacks) -> Re
 
 def _describe_model(model: Model, recipe: Recipe, device: torch.device, dist: DistContext) -> str:
     ranks = "" if dist.size == 1 else f", {dist.size} ranks ({dist.parallel})"
-    precision = matmul_dtype(device, recipe.train.dtype)
+    precision, size = matmul_dtype(device, recipe.train.dtype), describe_trained(model, recipe)
     threads = f", {count(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
-    return (
-        f"model       {model.display_name}, {model.n_params:,} parameters, on {device} in {precision}{threads}{ranks}"
-    )
+    return f"model       {model.display_name}, {size}, on {device} in {precision}{threads}{ranks}"

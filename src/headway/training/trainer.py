@@ -27,6 +27,7 @@ from headway.errors import DataError, count
 from headway.evaluation.tasks import TaskScore
 from headway.evaluation.validation import EvalResult, LossOutput, NonFiniteLossError
 from headway.models.base import eval_mode
+from headway.nn.lora import lora_merged
 from headway.runs import Run
 from headway.training.checkpoint import TrainState
 from headway.training.distributed import DistContext, reshard
@@ -65,6 +66,7 @@ class Trainer:
     meter: ProgressMeter
     dist: DistContext
     device: torch.device
+    initial_weights: dict[str, Any]  # where the weights come from, if not from random numbers; part of the metadata
     on_message: OnMessage
     on_step: OnStep
 
@@ -89,7 +91,8 @@ class Trainer:
         self.dist.on_first_rank(lambda: self.run.rewind(resume_step, self.task.recipe.to_toml()))
         if resume_step is None:
             self.state.progress.evaluation = self.task.evaluation
-            self.log.event("start", **run_metadata(self.task, self.state.model, self.dist, self.device, self.meter))
+            metadata = run_metadata(self.task, self.state.model, self.dist, self.device, self.meter)
+            self.log.event("start", **metadata, **self.initial_weights)
             self.save()  # a run that diverges at once can return to it, and a full disk shows now
         else:
             device, threads = str(self.device), torch.get_num_threads()
@@ -254,7 +257,7 @@ class Trainer:
                 raise DivergenceError("the validation loss is not a number") from None
             reshard(self.loss_module)
             if isinstance(score, TaskScore):
-                score = self.task.add_generation_metric(score, self.state.model, self._check_stop)
+                score = self.task.add_metrics(score, self.state.model, self._check_stop)
         return score
 
     def _validation_loss(self, batch: Any) -> LossOutput:
@@ -273,7 +276,13 @@ class Trainer:
         """Inside the block the model is as `headway.load` would give it."""
         average = self.state.average
         averaged = average.in_place() if average is not None else nullcontext()
-        with eval_mode(self.loss_module), torch.compiler.set_stance("force_eager"), averaged, without_cudnn_attention():
+        with (
+            eval_mode(self.loss_module),
+            torch.compiler.set_stance("force_eager"),
+            averaged,
+            lora_merged(self.state.model),
+            without_cudnn_attention(),
+        ):
             yield
 
     def save(self) -> None:
