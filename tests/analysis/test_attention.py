@@ -6,6 +6,8 @@ import torch
 import headway
 from headway.analysis.attention import attention_maps, attention_modules, text_attention
 from headway.errors import InputError
+from headway.models import MaskedLM
+from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.nn.attention import dot_product_attention, use_attention
 from headway.tokenizers import train as train_tokenizer
 from tests.models.variants import GPTS, TRANSFORMERS, gpt, name, transformer
@@ -99,3 +101,58 @@ def test_a_model_without_attention_says_so():
     model = headway.create("lstm", vocab_size=20, d_model=8, n_layers=1)
     with pytest.raises(InputError, match="an LSTM has no attention layers: choose a gpt, bert or transformer model"):
         attention_maps(model, [1, 2])
+
+
+PAIR = ("the cat sat", "on a mat")
+
+
+def small_bert(tokenizer, **config):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 8, "n_heads": 2, "n_layers": 2, "context": 24}
+    bert = headway.create("bert", device="cpu", **sizes | config)
+    bert.tokenizer = tokenizer
+    return bert
+
+
+@pytest.mark.parametrize("head", [None, MaskedLM, Classifier, Tagger, SpanReader])
+def test_an_encoder_shows_its_special_tokens_and_marks_cls_with_every_head(head):
+    tokenizer = train_tokenizer("wordpiece", [" ".join(PAIR)] * 9, 60)
+    bert = small_bert(tokenizer, labels=["a", "b"])
+    model = bert if head is None else head(bert)
+    result = text_attention(model, PAIR[0])
+    assert result.rows == result.columns == ["[CLS]", "the", "cat", "sat", "[SEP]"]
+    assert (result.side, result.cls_row) == ("encoder", 0)
+    ids = torch.tensor([tokenizer.build_inputs(tokenizer.encode(PAIR[0]))[0]])
+    expected = reference_weights(model, "encoder", lambda: model.eval()(ids))
+    for attention, weights in zip(result.maps, expected, strict=True):
+        torch.testing.assert_close(attention.weights, weights[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_pair_of_texts_is_attended_to_with_its_segments():
+    tokenizer = train_tokenizer("wordpiece", [" ".join(PAIR)] * 9, 60)
+    model = small_bert(tokenizer)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()  # attention far from uniform, segments far from each other
+    result = text_attention(model, *PAIR)
+    assert result.rows == ["[CLS]", "the", "cat", "sat", "[SEP]", "on", "a", "mat", "[SEP]"]
+    ids, segments = (torch.tensor([row]) for row in tokenizer.build_inputs(*map(tokenizer.encode, PAIR)))
+    expected = reference_weights(model, "encoder", lambda: model.eval()(ids, None, segments))
+    without = reference_weights(model, "encoder", lambda: model.eval()(ids))
+    torch.testing.assert_close(result.maps[-1].weights, expected[-1][0], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(expected[-1], without[-1], atol=1e-3)
+
+
+def test_an_encoder_of_a_tokenizer_without_cls_marks_nothing():
+    tokenizer = train_tokenizer("char", ["abc"])
+    result = text_attention(small_bert(tokenizer), "abc")
+    assert result.rows == ["<|endoftext|>", "a", "b", "c", "<|endoftext|>"]
+    assert result.cls_row is None
+
+
+def test_a_classifier_without_attention_says_so():
+    tokenizer = train_tokenizer("wordpiece", ["the cat"], 30)
+    bilstm = headway.create("bilstm", vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1, labels=["a", "b"])
+    bilstm.tokenizer = tokenizer
+    with pytest.raises(InputError, match="a Classifier has no attention layers"):
+        text_attention(Classifier(bilstm), "the cat")

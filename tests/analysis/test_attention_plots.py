@@ -173,3 +173,20 @@ def test_rows_of_cross_attention_are_the_tokens_being_written():
     assert torch.equal(decoder.maps[0].mask, torch.ones(3, 3, dtype=torch.bool).tril())
     assert cross.maps[0].mask.all()
     assert text_attention(model, "abc", side="encoder").maps[0].mask.all()
+
+
+def test_the_row_of_cls_is_marked_in_the_table_and_framed_in_the_picture():
+    attention = dataclasses.replace(made_up(4, layers=2, heads=2), cls_row=0, second_text="and more")
+    lines = render_text(attention.maps[0], attention.rows, attention.columns, cls_row=0).splitlines()
+    assert [line[0] for line in lines] == ["▸", " ", " ", " "]
+    unmarked = render_text(attention.maps[0], attention.rows, attention.columns).splitlines()
+    assert [line[1:] for line in lines] == [line[1:] for line in unmarked]
+    figure = drawn(attention)
+    for axes in panels(figure):
+        (frame,) = axes.patches
+        assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((-0.5, -0.5), 4, 1)
+    assert "framed: [CLS]" in figure.get_supylabel()
+    assert "“and more”" in "".join(text.get_text() for text in figure.texts) + str(figure.get_suptitle())
+    plain = drawn(made_up(4))
+    assert not panels(plain)[0].patches
+    assert "framed" not in plain.get_supylabel()

@@ -138,7 +138,7 @@ def test_reranking_changes_scores_and_shows_their_terms(capsys):
         ("eval runs/up --lm runs/lm --tune valid", 2, "tunes the weights on the data they are scored on"),
         ("show attention runs/up ''", 2, "an empty text"),
         ("show attention runs/up red --out a.txt", 2, "a.txt does not end in .png, .svg or .pdf"),
-        ("show attention runs/up red blue --side encoder", 2, "an encoder sees the source alone"),
+        ("show attention runs/up red blue --side encoder", 2, "this encoder sees the source alone"),
         ("show attention runs/up red --layer 7", 1, "layer"),
         ("show attention runs/up red --side sideways", 1, "sideways"),
     ],

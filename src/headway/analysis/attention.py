@@ -57,6 +57,8 @@ class TextAttention:
     A decoder attends to the source while it predicts the next token, so the rows of cross-attention are labelled with
     the tokens being written, up to EOS, and not with the tokens fed in. The first token fed in, which stands for no
     text, is labelled "start".
+
+    An encoder such as BERT sees its special tokens too: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
     """
 
     maps: list[AttentionMap]
@@ -64,6 +66,8 @@ class TextAttention:
     columns: list[str]  # the tokens attended to
     text: str
     target: str | None = None  # of an encoder-decoder
+    second_text: str | None = None  # of an encoder that reads a pair
+    cls_row: int | None = None  # the row of [CLS], whose hidden state represents the text
 
     @property
     def side(self) -> str:
@@ -149,12 +153,14 @@ def attention_maps(
     ids: Sequence[int],
     *,
     source: Sequence[int] | None = None,
+    segments: Sequence[int] | None = None,
     side: str | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> list[AttentionMap]:
     """The attention maps of one sequence, one per layer; for an encoder-decoder, `ids` are the decoder's input.
 
+    `segments` are those of an encoder that reads a pair of texts: 0 or 1 per token.
     `side` is "encoder", "decoder" or "cross"; by default cross-attention if the model has it, else self-attention.
     `layers` and `heads` are indices from 0; by default all.
     """
@@ -168,7 +174,8 @@ def attention_maps(
     layers = _check_indices("layer", layers, len(modules))
     heads = _check_indices("head", heads, modules[0].n_heads if modules else 0)
     batch = torch.tensor([list(ids)], device=model.device)
-    kwargs = {} if source is None else {"source": torch.tensor([list(source)], device=model.device)}
+    rows = {name: row for name, row in (("source", source), ("segments", segments)) if row is not None}
+    kwargs = {name: torch.tensor([list(row)], device=model.device) for name, row in rows.items()}
     with eval_mode(model), torch.inference_mode(), capture_attention([modules[i] for i in layers], heads) as captured:
         nn.Module.__call__(model, batch, **kwargs)
     return [
@@ -214,14 +221,16 @@ def text_attention(
     heads: Sequence[int] | None = None,
 ) -> TextAttention:
     """Tokenize a text and return its attention maps. For an encoder-decoder, `text` is the source and `target` its
-    translation; without one the model translates. `side`, `layers` and `heads` are those of `attention_maps`."""
+    translation; without one the model translates. For an encoder such as BERT, `target` is the second text of a pair.
+    `side`, `layers` and `heads` are those of `attention_maps`."""
     refuse_path(model)
     tokenizer = model.tokenizer
+    if isinstance(getattr(model, "encoder", model), BERT):
+        return _encoder_attention(model, text, target, side=side, layers=layers, heads=heads)
     if not isinstance(model, Seq2SeqLM):
         if target is not None:
             raise InputError(f"{described(model)} has no source: pass one text, without a target")
-        is_encoder = tokenizer.mask_id is not None
-        ids = tokenizer.build_inputs(tokenizer.encode(text))[0] if is_encoder else tokenizer.encode_prompt(text)
+        ids = tokenizer.encode_prompt(text)
         labels = token_labels(tokenizer, ids, text)
         maps = attention_maps(model, ids, side=side, layers=layers, heads=heads)
         return TextAttention(maps, labels, labels, text)
@@ -245,3 +254,14 @@ def text_attention(
     rows = {"encoder": source_labels, "decoder": fed_labels, "cross": written_labels}[maps[0].side]
     columns = fed_labels if maps[0].side == "decoder" else source_labels
     return TextAttention(maps, rows, columns, text, target)
+
+
+def _encoder_attention(model: Any, text: str, second_text: str | None, **options: Any) -> TextAttention:
+    """The maps of an encoder, or of the encoder below a head, with the special tokens that it was trained with."""
+    tokenizer = model.tokenizer
+    texts = [text] if second_text is None else [text, second_text]
+    ids, segments = tokenizer.build_inputs(*map(tokenizer.encode, texts))
+    labels = token_labels(tokenizer, ids, "\n".join(texts))
+    maps = attention_maps(model, ids, segments=None if second_text is None else segments, **options)
+    cls_row = 0 if tokenizer.special_tokens["cls"] is not None else None
+    return TextAttention(maps, labels, labels, text, second_text=second_text, cls_row=cls_row)

@@ -28,6 +28,7 @@ AXIS_LABELS = {  # of rows and columns
     "cross": ("token being written", "source token"),
 }
 MAX_LABEL = 16  # characters of a token's label
+CLS_MARK, CLS_COLOUR = "▸", "tab:orange"  # of the row of [CLS], in a table and in a picture
 NARROW = frozenset(".,:;!'`´’‘|-‐‑–·_~^\"")  # marks that are hard to recognise alone, and harder when rotated
 LONG_ROW = 48  # tokens attended to: of more, most have weights that a linear colour scale leaves white
 MAX_TITLE_TEXT = 70  # characters of a text in the title
@@ -41,10 +42,16 @@ MAX_PIXELS = 4500  # of a picture's side
 
 
 def render_text(
-    attention: AttentionMap, rows: Sequence[str], columns: Sequence[str], *, n_best: int = 3, width: int = 80
+    attention: AttentionMap,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    n_best: int = 3,
+    width: int = 80,
+    cls_row: int | None = None,
 ) -> str:
     """For each row the columns it attends to most, averaged over the heads, in lines of at most `width` characters.
-    Columns that the row may not attend to are left out."""
+    Columns that the row may not attend to are left out. The row `cls_row` is marked."""
     means = attention.weights.mean(dim=0)  # (T, S)
     table = [
         [_cut(label), *_largest(weights, visible, columns, n_best)]
@@ -54,10 +61,13 @@ def render_text(
     widths = [max(cell_len(row[i]) for row in table if i < len(row)) for i in range(n_columns)]
     while n_columns > 2 and 2 * n_columns + sum(widths[:n_columns]) > width:
         n_columns -= 1  # show fewer tokens per row
-    return "\n".join(
+    lines = [
         "".join(f"  {set_cell_size(cell, size)}" for cell, size in zip(row, widths[:n_columns], strict=False)).rstrip()
         for row in table
-    )
+    ]
+    if cls_row is not None:
+        lines[cls_row] = CLS_MARK + lines[cls_row][1:]
+    return "\n".join(lines)
 
 
 def _largest(weights: Tensor, visible: Tensor, columns: Sequence[str], n_best: int) -> list[str]:
@@ -136,13 +146,15 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
         values = weights.masked_fill(~mask, math.nan).numpy()
         image = axes.imshow(values, cmap="Blues", norm=_colour_scale(attention, highest), aspect="auto")
         hatch_cells(axes, (~mask).tolist())
+        if attention.cls_row is not None:
+            _frame_row(axes, attention.cls_row, len(attention.columns))
         axes.spines[:].set_visible(True)
         _set_panel_title(axes, attention, layer, head)
     for axes in panels.flat[grid.n_panels :]:
         axes.remove()
     row_axis, column_axis = AXIS_LABELS[attention.side]
     is_masked = any(not m.mask.all() for m in attention.maps)
-    figure.supylabel(row_axis, fontsize=9)
+    figure.supylabel(row_axis + " (framed: [CLS])" * (attention.cls_row is not None), fontsize=9)
     figure.supxlabel(column_axis + " (hatched: masked)" * is_masked, fontsize=9)
     is_clipped = any(float(m.weights.max()) > highest + 1e-6 for m in attention.maps)
     figure.colorbar(
@@ -157,6 +169,13 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
     set_title(figure, *_title(attention, model))
     _label_tokens(panels.flat[: grid.n_panels], grid, attention)
     figure.align_ylabels()
+
+
+def _frame_row(axes: Any, row: int, n_columns: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    frame = Rectangle((-0.5, row - 0.5), n_columns, 1, fill=False, edgecolor=CLS_COLOUR, linewidth=1.5, zorder=3)
+    axes.add_patch(frame)
 
 
 def _colour_scale(attention: TextAttention, highest: float) -> Any:
@@ -200,6 +219,8 @@ def _title(attention: TextAttention, model: str) -> list[str]:
     text = f"“{shorten(attention.text, MAX_TITLE_TEXT)}”"
     if attention.target is not None and first.side != "encoder":
         text += f" → “{shorten(attention.target, MAX_TITLE_TEXT)}”"
+    if attention.second_text is not None:
+        text += f" + “{shorten(attention.second_text, MAX_TITLE_TEXT)}”"
     return [", ".join(parts), text]
 
 

@@ -161,7 +161,10 @@ def attention(
     model: Annotated[str, typer.Argument(help="A model directory or a run.")],
     text: Annotated[str, typer.Argument(help="The text; for a translation model, the source.")],
     target: Annotated[
-        str | None, typer.Argument(help="For a translation model: the translation. Default: the model's own.")
+        str | None,
+        typer.Argument(
+            help="For a translation model: the translation, by default the model's own. For an encoder: a second text."
+        ),
     ] = None,
     side: Annotated[
         str | None, typer.Option(help="cross (from target to source), encoder or decoder (self-attention).")
@@ -175,25 +178,28 @@ def attention(
 
     The terminal shows the three tokens with the largest weights, averaged over heads, in the last layer or in --layer.
     The plot has a panel per layer and head; tokens that may not be attended to are hatched. The rows of cross-attention
-    are the tokens being written, up to EOS.
+    are the tokens being written, up to EOS. In encoders such as BERT, the row of [CLS] is marked: it represents the
+    text.
 
     \b
     Examples:
       headway show attention runs/reverse "abcde" --layer 1
       headway show attention runs/reverse "abcde" --side encoder --layer 0 --head 2 --json
       headway show attention runs/demo "The statement is" --layer 0
+      headway show attention runs/bert "The cat sat." "It slept." --layer 0
     """
     import headway
     from headway.analysis.attention import text_attention
-    from headway.analysis.attention_plots import SIDES, plot, render_text
+    from headway.analysis.attention_plots import CLS_MARK, SIDES, plot, render_text
+    from headway.models.base import Seq2SeqLM
 
     check_picture(out)
     if not text.strip():
         raise typer.BadParameter("an empty text has no tokens to attend to", param_hint="TEXT")
-    if target is not None and side == "encoder":
-        raise typer.BadParameter("an encoder sees the source alone: leave TARGET out", param_hint="TARGET")
     layers, heads = (None if index is None else [index] for index in (layer, head))
     loaded = headway.load(model)
+    if target is not None and side == "encoder" and isinstance(loaded, Seq2SeqLM):
+        raise typer.BadParameter("this encoder sees the source alone: leave TARGET out", param_hint="TARGET")
     result = text_attention(loaded, text, target, side=side, layers=layers, heads=heads)
     note_unknown_text(loaded.tokenizer, [text.strip(), *([] if target is None else [target])], "text")
     _note_overflow(loaded, result)
@@ -202,13 +208,16 @@ def attention(
         _note_small_panels(result)
     if json:
         maps = [{"layer": m.layer, "heads": m.heads, "weights": m.weights.tolist()} for m in result.maps]
-        print_json({"side": result.side, "rows": result.rows, "columns": result.columns, "maps": maps,
-                    "picture": _path(out)})  # fmt: skip
+        print_json({"side": result.side, "rows": result.rows, "columns": result.columns, "cls_row": result.cls_row,
+                    "maps": maps, "picture": _path(out)})  # fmt: skip
         return
     last = result.maps[-1]
     heads_shown = f"head {last.heads[0]}" if len(last.heads) == 1 else f"the mean of {len(last.heads)} heads"
     print(f"{SIDES[last.side]}, layer {last.layer}, {heads_shown}\n")
-    print(render_text(last, result.rows, result.columns, width=shutil.get_terminal_size().columns))
+    width = shutil.get_terminal_size().columns
+    print(render_text(last, result.rows, result.columns, width=width, cls_row=result.cls_row))
+    if result.cls_row is not None:
+        print(f"\n{CLS_MARK} {result.rows[result.cls_row]}: its hidden state represents the text")
     _print_plot(out)
 
 
