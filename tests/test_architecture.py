@@ -24,7 +24,8 @@ ALLOWED = {
     "display": {"data", "training"},  # the types of what it shows: nothing is imported when it runs
     "runs": {"errors", "entry_points", "files", "file_reading"},
     "tables": set(),
-    "config": {"errors", "entry_points", "runs", "file_reading"},
+    "installed_files": set(),
+    "config": {"errors", "entry_points", "runs", "file_reading", "installed_files"},
     # models only to load a run's model
     "run_reader": {"errors", "entry_points", "file_reading", "runs", "config", "models"},
     "run_table": {"errors", "run_reader", "tables"},
@@ -32,10 +33,20 @@ ALLOWED = {
     "tokenizers": {"errors", "files", "file_reading"},
     "sampling": {"errors", "entry_points"},
     "costs": {"config"},
-    "data": {"errors", "entry_points", "files", "file_reading", "temporary_files", "config", "tokenizers"},
+    "data": {
+        "errors",
+        "entry_points",
+        "installed_files",
+        "files",
+        "file_reading",
+        "temporary_files",
+        "config",
+        "tokenizers",
+    },
     "models": {
         "errors",
         "entry_points",
+        "installed_files",
         "files",
         "temporary_files",
         "file_reading",
@@ -72,9 +83,12 @@ ALLOWED = {
         "generation",
     },
     "generation.alignment": {"errors", "models", "tokenizers", "generation", "analysis"},
+    "prediction": {"errors", "tokenizers", "data", "nn", "config", "models"},
     "evaluation": {
         "errors",
+        "prediction",
         "display",
+        "tables",
         "temporary_files",
         "nn",
         "models",
@@ -85,6 +99,7 @@ ALLOWED = {
     },
     "training": {
         "costs",
+        "prediction",
         "errors",
         "memory",
         "entry_points",
@@ -106,6 +121,8 @@ ALLOWED = {
     },
     "comparison": {
         "costs",
+        "installed_files",
+        "prediction",
         "entry_points",
         "devices",
         "display",
@@ -230,6 +247,7 @@ def test_public_names():
         "compare",
         "complete",
         "create",
+        "embed",
         "evaluate",
         "generate",
         "load",
@@ -238,6 +256,7 @@ def test_public_names():
         "open_run",
         "register",
         "sweep",
+        "tag",
         "train",
         "translate",
     ]

@@ -23,6 +23,10 @@ _PUBLIC = {
     "generate": "headway.generation.generate",
     "complete": "headway.generation.complete",
     "translate": "headway.generation.translate",
+    "answer": "headway.prediction.answer",
+    "fill": "headway.prediction.fill",
+    "embed": "headway.prediction.embed",
+    "tag": "headway.prediction.tag",
     "train": "headway.training.train",
     "compare": "headway.comparison.compare",
     "evaluate": "headway.evaluation.perplexity",
@@ -54,10 +58,12 @@ if TYPE_CHECKING:
     from headway import file_reading as file_reading
     from headway import files as files
     from headway import generation as generation
+    from headway import installed_files as installed_files
     from headway import memory as memory
     from headway import models as models
     from headway import nn as nn
     from headway import plugins as plugins
+    from headway import prediction as prediction
     from headway import run_reader as run_reader
     from headway import run_table as run_table
     from headway import runs as runs
@@ -83,6 +89,10 @@ if TYPE_CHECKING:
     from headway.models import create as create
     from headway.models import load as load
     from headway.plugins import register as register
+    from headway.prediction.answer import answer as answer
+    from headway.prediction.embed import embed as embed
+    from headway.prediction.fill import fill as fill
+    from headway.prediction.tag import tag as tag
     from headway.run_reader import open_run as open_run
     from headway.sweeps.sweep import sweep as sweep
     from headway.tokenizers import load_tokenizer as load_tokenizer

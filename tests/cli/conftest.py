@@ -16,6 +16,7 @@ SETUP = [
     f"train demo --out runs/mine --set data.path=my.txt {TINY}",
     "train ngram --out runs/words --set data.path=my.txt --set model.order=2",
     "train reverse --out runs/reverse --set data.path=letters.tsv --set train.steps=30 --set model.d_model=32",
+    f"train demo --out runs/bert --set data.path=my.txt --set model.family=bert --set tokenizer.kind=wordpiece {TINY}",
     f"sweep demo --grid train.lr=1e-3 --out runs/lr --set data.path=my.txt {TINY}",
     "tokenizer train my.txt --vocab-size 280 --out my-bpe",
     "tokenizer train my.txt --kind word --out my-words",
@@ -29,6 +30,7 @@ def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workspace")
     (folder / "my.txt").write_text("The cat sat on the mat. " * 50)
     (folder / "prompts.txt").write_text("The\nThe cat\n")
+    (folder / "masked.txt").write_text("The [MASK] sat.\nOn the [MASK] [MASK].\n")
     words = [f"{a}{b}{c}{d}ef" for a in "abc" for b in "def" for c in "ghi" for d in "abcdefghij"]
     (folder / "letters.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
     for name in ("mine", "yours", "right"):

@@ -51,6 +51,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
                                                    "--num-beams 3", "--reverse-model runs/reverse", "--lm runs/demo",
                                                    "--sampler-preset default"],
     },
+    "fill": {"fill runs/bert 'The [MASK].' {}": ["--overwrite"]},
     "convert": {"convert words.arpa my-ngrams {}": ["--dtype float32"]},
     "eval": {
         "eval --hypotheses mine.de --references right.de {}": [
@@ -97,6 +98,7 @@ ALWAYS: dict[str, list[str]] = {
     "generate": ["--list-samplers", "--help-samplers", "--set"],
     "translate": ["MODEL", "TEXTS", "--greedy", "--n-best", "--max-new-tokens", "--truncate", "--align", "--set",
                   "--sampler-order", "--help-samplers", "--in", "--out", "--device", "--dtype", "--batch-size"],
+    "fill": ["MODEL", "TEXTS", "--top", "--in", "--out", "--device", "--dtype", "--batch-size"],
     "convert": ["MODEL", "OUT", "--force"],
     "runs": ["DIR", "--filter", "--sort", "--reverse", "--columns"],
     "eval": [],

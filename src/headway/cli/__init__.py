@@ -12,17 +12,21 @@ import typer
 
 from headway import __version__
 from headway.cli import (
+    answer,
     check,
     compare,
     convert,
     data,
     demo,
+    embed,
     evaluate,
+    fill,
     generate,
     lr_find,
     runs,
     show,
     sweep,
+    tag,
     tokenizer,
     train,
     translate,
@@ -70,6 +74,10 @@ VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
     "Use": [
         ("generate", "Generate text with a language model.", generate.generate),
         ("translate", "Translate texts with a sequence-to-sequence model.", translate.translate),
+        ("tag", "Tag the words of texts, such as named entities.", tag.tag),
+        ("answer", "Answer questions from a passage.", answer.answer),
+        ("fill", "Fill the masks of texts with a masked language model.", fill.fill),
+        ("embed", "Embed texts as vectors, or rank them by similarity.", embed.embed),
         ("convert", "Convert a model to or from other formats.", convert.convert),
     ],
     "Look inside": [

@@ -99,10 +99,12 @@ def explain_unknown_option(option: str, arguments: list[str], ctx: Any) -> str:
 def recipe_settings() -> list[str]:
     """Every setting of a recipe, such as train.steps; those of the model are those of every family."""
     from headway.config import FAMILIES, Recipe
+    from headway.config.recipe import FINETUNE_SETTINGS
 
     default = Recipe()
     names = {table: list(getattr(default, table).__struct_fields__) for table in TABLES if table != "model"}
-    names["model"] = ["name", "family", *(name for config in FAMILIES.values() for name in config.__struct_fields__)]
+    of_families = [name for config in FAMILIES.values() for name in config.__struct_fields__]
+    names["model"] = ["name", "family", *of_families, *FINETUNE_SETTINGS]
     derived = {"model.vocab_size", "model.bos_id", "model.eos_id"}  # set by the tokenizer
     settings = dict.fromkeys(f"{table}.{name}" for table in TABLES for name in names[table])
     return [setting for setting in settings if setting not in derived]
