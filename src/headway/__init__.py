@@ -23,6 +23,7 @@ _PUBLIC = {
     "generate": "headway.generation.generate",
     "complete": "headway.generation.complete",
     "translate": "headway.generation.translate",
+    "classify": "headway.prediction.classify",
     "answer": "headway.prediction.answer",
     "fill": "headway.prediction.fill",
     "embed": "headway.prediction.embed",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from headway.models import load as load
     from headway.plugins import register as register
     from headway.prediction.answer import answer as answer
+    from headway.prediction.classify import classify as classify
     from headway.prediction.embed import embed as embed
     from headway.prediction.fill import fill as fill
     from headway.prediction.tag import tag as tag

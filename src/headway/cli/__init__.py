@@ -14,6 +14,7 @@ from headway import __version__
 from headway.cli import (
     answer,
     check,
+    classify,
     compare,
     convert,
     data,
@@ -74,6 +75,7 @@ VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
     "Use": [
         ("generate", "Generate text with a language model.", generate.generate),
         ("translate", "Translate texts with a sequence-to-sequence model.", translate.translate),
+        ("classify", "Classify texts: labels and their probabilities.", classify.classify),
         ("tag", "Tag the words of texts, such as named entities.", tag.tag),
         ("answer", "Answer questions from a passage.", answer.answer),
         ("fill", "Fill the masks of texts with a masked language model.", fill.fill),

@@ -13,6 +13,8 @@ from headway.cli.option_use import OnlyWith
 from headway.cli.options import check_new_file
 from headway.cli.prompt_files import JSON_LINES, read_texts
 
+TABLES = {".csv": ",", ".tsv": "\t"}  # file name extension → what separates the columns
+
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts. Default: the lines of stdin.")]
 
 
@@ -24,7 +26,9 @@ class TextFileFlags:
 
     source: Annotated[
         Path | None,
-        typer.Option("-i", "--in", metavar="FILE", help='One text per line, or .jsonl: {"text": …}.'),
+        typer.Option(
+            "-i", "--in", metavar="FILE", help='One text per line; .jsonl: {"text": …}; .csv, .tsv: column text.'
+        ),
     ] = None
     out: Annotated[
         Path | None,
@@ -40,6 +44,8 @@ class TextFileFlags:
         """Refuse an output that cannot be written, or that is the input, before anything is computed."""
         if self.out is not None and self.source is not None and self.out.exists() and self.out.samefile(self.source):
             raise typer.BadParameter(f"{self.out} is the input file: name another file", param_hint="--out")
+        if self.out is not None and self.out.suffix.lower() == ".gz":
+            raise typer.BadParameter(f"{self.out} would not be compressed: leave out .gz", param_hint="--out")
         check_new_file(self.out, "--out", overwrite=self.overwrite)
 
 
@@ -53,14 +59,44 @@ def read_records(
     if file is None and texts and list(texts) != ["-"]:
         return [{field: text} for text in texts]
     if file is None and not texts and sys.stdin.isatty():
-        raise typer.BadParameter("give a text, --in FILE, or lines on stdin", param_hint="TEXTS")
-    records = read_texts("-" if file is None else str(file), field)
+        raise typer.BadParameter(f"give a {field}, --in FILE, or lines on stdin", param_hint=f"{field.upper()}S")
+    is_table = file is not None and file.suffix.lower() in TABLES
+    records = _read_table(file, field) if file is not None and is_table else read_texts(str(file or "-"), field)
     kept = [record for record in records if record[field].strip()]
     if not kept:
         from headway.errors import DataError
 
         raise DataError(f"{file or 'stdin'} holds only blank lines: give one text per line")
     return records if keep_blank else kept
+
+
+def _read_table(file: Path, field: str) -> list[dict[str, Any]]:
+    """The rows of a table with a header, by the names of its columns, one of which is `field`."""
+    from headway.data.csv_rows import csv_rows
+    from headway.data.text_files import iter_lines, read_errors
+    from headway.errors import DataError
+
+    with read_errors(str(file)):
+        rows = csv_rows(iter_lines(file, line_endings="\n"), TABLES[file.suffix.lower()], str(file))
+        header = next(rows, (0, [""]))[1]
+        if field not in header:
+            raise DataError(
+                f"{file} has no column {field!r} but {', '.join(header)}: name the columns in its first line"
+            )
+        records = []
+        for number, row in rows:
+            if len(row) != len(header):
+                raise DataError(f"{file}, line {number} has {len(row)} columns, the header has {len(header)}")
+            records.append(dict(zip(header, row, strict=True)))
+    return records
+
+
+def merged(record: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record and those of its result. Where both have a field, that of the record is `input_…`."""
+    own_fields = {
+        f"input_{name}" if name in result and result[name] != value else name: value for name, value in record.items()
+    }
+    return {**own_fields, **result}
 
 
 def write_records(results: Sequence[Mapping[str, Any]], out: Path) -> None:

@@ -31,8 +31,8 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 SUBSET_TITLES = {"all": "all", "has_answer": "HasAns", "no_answer": "NoAns"}  # as the official script calls them
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
-Flags = NDArray[np.bool_]
-Values = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 
 
 # ── one answer ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,11 +76,11 @@ def gold_answers(question: Question) -> list[str]:
 class AnswerScores:
     """Exact match and F1 of an answer to each of N questions."""
 
-    exact_match: Values  # (N,)
-    f1: Values  # (N,)
-    has_answer: Flags  # (N,) whether the question has a gold answer
+    exact_match: FloatArray  # (N,)
+    f1: FloatArray  # (N,)
+    has_answer: BoolArray  # (N,) whether the question has a gold answer
 
-    def mean(self, subset: Flags | None = None) -> dict[str, float]:
+    def mean(self, subset: BoolArray | None = None) -> dict[str, float]:
         """Exact match and F1 over a subset of the questions, by default all."""
         kept = slice(None) if subset is None else subset
         return {"exact_match": float(self.exact_match[kept].mean()), "f1": float(self.f1[kept].mean())}
@@ -93,33 +93,45 @@ def score_answers(answers: Sequence[str], questions: Sequence[Question]) -> Answ
     return AnswerScores(
         exact_match=np.array([max(exact_match(answer, gold) for gold in gold_list) for answer, gold_list in pairs]),
         f1=np.array([max(word_f1(answer, gold) for gold in gold_list) for answer, gold_list in pairs]),
-        has_answer=np.array([gold_list != [""] for gold_list in golds]),
+        has_answer=np.array([bool(question.answers) for question in questions], dtype=bool),
     )
 
 
 @dataclass(frozen=True)
 class BestThreshold:
-    """The threshold with the highest score, had one known it; −∞ if it is best to answer nothing."""
+    """The threshold with the highest score, had one known it."""
 
     score: float
     threshold: float
 
 
-def best_threshold(scores: Values, has_answer: Flags, margins: Values) -> BestThreshold:
+def best_threshold(scores: FloatArray, empty_scores: FloatArray, margins: FloatArray) -> BestThreshold:
     """The threshold that maximises the mean score of the questions.
 
-    `scores` (N,) are those of the best spans, `margins` (N,) those of no answer minus those of the best spans: a
-    question is answered if its margin does not exceed the threshold. The official script does the same, but would also
-    separate questions of equal margin, which no threshold can.
+    `scores` (N,) are those of the best spans, `empty_scores` (N,) those of an empty answer, and `margins` (N,) those of
+    no answer minus those of the best spans: a question is answered if its margin does not exceed the threshold. The
+    official script does the same, but would also separate questions of equal margin, which no threshold can.
     """
     order = np.argsort(margins, kind="stable")
-    # Answering a question gains its score, and loses the 1 of an empty answer where that is right.
-    gains = (scores - ~has_answer)[order]
-    totals = (~has_answer).sum() + np.append(0.0, gains.cumsum())  # (N + 1,) with the first n in this order answered
-    thresholds = np.append(-math.inf, margins[order])
-    is_possible = np.append(thresholds[1:] > thresholds[:-1], True)
+    gains = (scores - empty_scores)[order]
+    totals = empty_scores.sum() + np.append(0.0, gains.cumsum())  # (N + 1,) with the first n in this order answered
+    low, high = np.append(-math.inf, margins[order]), np.append(margins[order], math.inf)  # first n: low ≤ t < high
+    is_possible = low < high
+    is_possible[-1] = True  # a threshold of ∞ answers all questions
     best = int(np.where(is_possible, totals, -math.inf).argmax())
-    return BestThreshold(float(totals[best] / len(scores)), float(thresholds[best]))
+    return BestThreshold(float(totals[best] / len(scores)), _between(float(low[best]), float(high[best])))
+
+
+def _between(low: float, high: float) -> float:
+    """A threshold in the middle of low ≤ t < high, so that it may be rounded."""
+    if math.isinf(low) and math.isinf(high):
+        return 0.0 if low < high else low
+    if math.isinf(low):
+        return high - 1
+    if math.isinf(high):
+        return low + 1
+    middle = (low + high) / 2
+    return middle if middle < high else low
 
 
 # ── the report ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -146,20 +158,22 @@ class AnswerReport:
         return dict(zip(self.ids, self.answers, strict=True))
 
     @property
-    def subsets(self) -> dict[str, Flags]:
+    def subsets(self) -> dict[str, BoolArray]:
         """The questions with and without a gold answer, if some have none."""
         has_answer = self.scores.has_answer
         parts = {} if has_answer.all() else {"has_answer": has_answer, "no_answer": ~has_answer}
         return {name: part for name, part in parts.items() if part.any()}
 
     @property
-    def statistics(self) -> Values:
+    def statistics(self) -> FloatArray:
         """Per question (N, 3): 1, its exact match, its F1. Sums over any resample give its scores."""
         return np.stack((np.ones(len(self.ids)), self.scores.exact_match, self.scores.f1), axis=1)
 
-    def statistic(self, sums: Values) -> float:
-        """The F1 of a resample with these summed `statistics`."""
-        return float(sums[2] / sums[0])
+    statistic_name = "F1"
+
+    def statistic(self, sums: FloatArray) -> Any:
+        """The F1 of resamples with these sums of `statistics` (…, 3)."""
+        return sums[..., 2] / np.maximum(sums[..., 0], 1)
 
     def to_dict(self) -> dict[str, Any]:
         best = {"best_exact_match": self.best_exact_match, "best_f1": self.best_f1}
@@ -227,7 +241,7 @@ def answer_report(
     ):
         texts[number] = candidates.spans[0].text if candidates.spans else ""
         margins[number] = candidates.no_answer_margin
-    span_scores = score_answers(texts, questions)
+    span_scores, empty_scores = score_answers(texts, questions), score_answers([""] * len(questions), questions)
     has_unanswerable = not span_scores.has_answer.all()
     if threshold is None:
         threshold = 0.0 if has_unanswerable else math.inf
@@ -235,7 +249,6 @@ def answer_report(
     best: dict[str, BestThreshold] = {}
     if has_unanswerable:
         for name in ("exact_match", "f1"):
-            values = getattr(span_scores, name)
-            best[f"best_{name}"] = best_threshold(values, span_scores.has_answer, margins)
+            best[f"best_{name}"] = best_threshold(getattr(span_scores, name), getattr(empty_scores, name), margins)
     ids = [question.id for question in questions]
     return AnswerReport(ids, answers, score_answers(answers, questions), threshold, **best)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headway.data.records import Record
+from headway.evaluation.classification import classification_report
 from headway.evaluation.question_answering import answer_report
 from headway.evaluation.tagging import tagging_report
 from headway.evaluation.tasks import TaskReport
@@ -12,6 +13,7 @@ from headway.models import Model
 Report = Callable[..., TaskReport]  # (model, records, *, context, batch_size, check_stop) → its report
 
 REPORTS: dict[str, Report] = {  # by objective
+    "classify": classification_report,
     "tag": tagging_report,
     "span": answer_report,
 }

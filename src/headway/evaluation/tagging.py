@@ -120,6 +120,10 @@ class TaggingReport:
                 rows.append([sum(a == b for a, b in zip(true, tags, strict=True)), len(true)])
         return np.array(rows, dtype=np.int64)
 
+    @property
+    def statistic_name(self) -> str:
+        return "F1" if self.has_entities else "accuracy"
+
     def statistic(self, sums: NDArray[Any]) -> Any:
         """F1, or the accuracy of tags that mark no entities, from sums of `statistics` (…, k)."""
         if self.has_entities:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from headway.data.loader import BatchLoader
 from headway.evaluation.metrics import METRICS
+from headway.evaluation.paired_bootstrap import ResampledScore
 from headway.evaluation.validation import LossFn, Ranks, SingleProcess, exp_or_inf, mean_loss, sum_losses
 
 LOSS_NAMES = ("nats_per_target", "n_targets", "perplexity")
@@ -24,8 +25,8 @@ TASK_METRICS: dict[str, tuple[str, ...]] = {  # objective → the metrics of its
 }
 
 
-class TaskReport(Protocol):
-    """Predictions compared with the truth."""
+class TaskReport(ResampledScore, Protocol):
+    """Predictions compared with the truth; two of them can be compared by `paired_bootstrap`."""
 
     @property
     def metrics(self) -> Mapping[str, float]:

@@ -21,8 +21,8 @@ CONFIG_DEFAULTS = {"context": None, "bos_id": None, "eos_id": None}
 ENCODER_PURPOSES: dict[type, str] = {
     MaskedLM: "predicts masked tokens (`headway fill` uses it)",
     BERT: "encodes text",
-    Classifier: "labels texts (`headway eval` scores it, docs/howto/classify.md predicts with it)",
-    Tagger: "tags words (`headway eval` scores it)",
+    Classifier: "labels texts (`headway classify` uses it)",
+    Tagger: "tags words (`headway tag` uses it)",
     SpanReader: "finds answers in texts (`headway answer` uses it)",
 }
 

@@ -57,6 +57,8 @@ def classify(
     `threshold` is the probability from which on a multi-label model gives a label.
     """
     classifier = require_head(model, Classifier, "classify")
+    if isinstance(texts, str):
+        raise InputError("texts is one string, and classify takes several: pass a list, [text]")
     if not 0 < threshold < 1:
         raise InputError(f"threshold={threshold} is not a probability between 0 and 1")
     scores = label_probabilities(classifier, texts, batch_size=batch_size, on_progress=on_progress)

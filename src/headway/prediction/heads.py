@@ -15,13 +15,14 @@ class HeadUse(NamedTuple):
     objective: str  # that trains the head
     verb: str  # the command that uses it
     description: str
+    example: str  # what to give the command
 
 
 HEAD_USES: dict[type, HeadUse] = {
-    Classifier: HeadUse("classify", "classify", "an encoder with a classification head"),
-    Tagger: HeadUse("tag", "tag", "an encoder with a tagging head"),
-    SpanReader: HeadUse("span", "answer", "an encoder with a head for answer spans"),
-    MaskedLM: HeadUse("masked", "fill", "an encoder with a masked-LM head"),
+    Classifier: HeadUse("classify", "classify", "an encoder with a classification head", "TEXT"),
+    Tagger: HeadUse("tag", "tag", "an encoder with a tagging head", "TEXT"),
+    SpanReader: HeadUse("span", "answer", "an encoder with a head for answer spans", "QUESTION --context TEXT"),
+    MaskedLM: HeadUse("masked", "fill", "an encoder with a masked-LM head", '"… [MASK] …"'),
 }
 
 

@@ -1,0 +1,171 @@
+"""headway classify"""
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.option_use import OnlyFor, check_options_for
+from headway.cli.options import (
+    BatchSize,
+    Json,
+    LoadFlags,
+    ModelPath,
+    check_minimum,
+    note_unknown_text,
+    print_json,
+    with_option_groups,
+)
+from headway.cli.prediction_files import TextFileFlags, Texts, read_records, write_records
+from headway.cli.progress import CountDisplay
+
+if TYPE_CHECKING:
+    from headway.prediction.classify import Classification
+
+BAR_WIDTH = 30  # characters of a probability of 1
+SHOWN_LABELS = 10  # of a single text
+MAX_TEXTS_NOTED = 1000  # are searched for characters that are not in the vocabulary
+
+
+@with_option_groups
+def classify(
+    model: ModelPath,
+    texts: Texts = None,
+    *,
+    text_pair: Annotated[
+        str | None, typer.Option(help="A second text, for a model that was trained on pairs of texts.")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option("-k", "--top", help=f"Labels to show. Default: {SHOWN_LABELS} for one text, else 1.")
+    ] = None,
+    threshold: Annotated[
+        float,
+        typer.Option(help="Probability from which on a text has a label, in multi-label models."),
+        OnlyFor(model="multi-label"),
+    ] = 0.5,
+    files: TextFileFlags,
+    loading: LoadFlags,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Classify texts: print the most probable label, and the probability of each.
+
+    For a model trained on texts with labels (train.objective=classify). A file may hold one text per line, JSON lines
+    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header and a column "text".
+
+    \b
+    Examples:
+      headway classify runs/labels "The cat sat on the mat."
+      headway classify runs/labels "The cat sat." "A dog barks." --json
+      headway classify runs/labels --in texts.txt --out labels.jsonl
+      headway classify runs/labels --in reviews.csv --top 2
+    """
+    for flag, number in (("--top", top), ("--batch-size", batch_size)):
+        check_minimum(flag, number)
+    if not 0 < threshold < 1:
+        raise typer.BadParameter(f"{threshold} is not between 0 and 1", param_hint="--threshold")
+    files.check()
+    records = _read_texts(texts, text_pair, files)
+    inputs = [(record["text"], record["text_pair"]) if "text_pair" in record else record["text"] for record in records]
+
+    import headway
+    from headway.models import Classifier
+    from headway.prediction.heads import require_head
+
+    loaded = require_head(headway.load(model, **loading.options), Classifier, "classify")
+    if not (is_multi_label := loaded.config.multi_label):
+        check_options_for(f"{model}, which gives one label per text", model="one label")
+    start = time.monotonic()
+    with CountDisplay("texts", len(records)) as display:
+        found = headway.classify(loaded, inputs, batch_size=batch_size, threshold=threshold, on_progress=display.update)
+    seconds = time.monotonic() - start
+    _note_truncated(found, loaded.config.context)
+    note_unknown_text(loaded.tokenizer, [record["text"] for record in records[:MAX_TEXTS_NOTED]], "text")
+    results = [_to_dict(*pair, is_multi_label) for pair in zip(records, found, strict=True)]
+    if files.out is not None:
+        write_records(results, files.out)
+        if json:
+            print_json({"model": model, "out": str(files.out), "n_texts": len(records), "seconds": seconds})
+        else:
+            print(f"{len(records):,} text{'s' * (len(records) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
+    elif json:
+        print_json({"model": model, "texts": results, "seconds": seconds})
+    elif len(records) == 1 or top is not None:
+        n_shown = SHOWN_LABELS if top is None else top
+        print("\n\n".join(_render(*pair, n_shown, is_multi_label) for pair in zip(records, found, strict=True)))
+    else:
+        print(_render_table(records, found, is_multi_label))
+
+
+def _read_texts(texts: list[str] | None, text_pair: str | None, files: TextFileFlags) -> list[dict[str, Any]]:
+    from headway.errors import DataError
+
+    records = read_records(texts, files.source)
+    for number, record in enumerate(records, 1):
+        if not isinstance(record.get("text_pair", ""), str):
+            raise DataError(f'text {number}: "text_pair" is {record["text_pair"]!r:.40}, not a text')
+    if text_pair is None:
+        return records
+    if len(records) > 1 or "text_pair" in records[0]:
+        raise typer.BadParameter(
+            'belongs to one text: for several, use --in FILE.jsonl with {"text": …, "text_pair": …}',
+            param_hint="--text-pair",
+        )
+    return [{**records[0], "text_pair": text_pair}]
+
+
+def _note_truncated(found: "Sequence[Classification]", context: int) -> None:
+    from headway.errors import count
+
+    if n_truncated := sum(result.is_truncated for result in found):
+        print(
+            f"note: {n_truncated:,} of {count(len(found), 'text')} exceed{'s' * (n_truncated == 1)} {context} tokens, "
+            f"the context of this model: the rest is not read",
+            file=sys.stderr,
+        )
+
+
+def _to_dict(record: dict[str, Any], found: "Classification", is_multi_label: bool) -> dict[str, Any]:
+    """The text's own fields and its labels. A field of the same name, such as the label in a file, is prefixed."""
+    labels = {"labels": list(found.labels)} if is_multi_label else {"label": found.label}
+    result = {**labels, "probability": found.probability, "probabilities": dict(found.probabilities)}
+    if is_multi_label:
+        del result["probability"]
+    own_fields = {f"input_{name}" if name in result else name: value for name, value in record.items()}
+    return {**own_fields, **result, **({"is_truncated": True} if found.is_truncated else {})}
+
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _render(record: dict[str, Any], found: "Classification", n_shown: int, is_multi_label: bool) -> str:
+    """The text, and its most probable labels with their probabilities as bars. In multi-label models, a mark for those
+    it has."""
+    shown = list(found.probabilities.items())[:n_shown]
+    width = max(len(label) for label, _ in shown)
+    lines = [" / ".join(record[name].strip() for name in ("text", "text_pair") if name in record)]
+    for label, p in shown:
+        mark = " " if not is_multi_label else "✓" if label in found.labels else " "
+        lines.append(f"{mark} {label:<{width}} {p:>7.1%}  {'█' * round(BAR_WIDTH * p)}".rstrip())
+    if n_more := len(found.probabilities) - len(shown):
+        lines.append(f"  and {n_more:,} less probable: --top {len(found.probabilities)} shows all")
+    return "\n".join(lines)
+
+
+def _render_table(records: Sequence[dict[str, Any]], found: "Sequence[Classification]", is_multi_label: bool) -> str:
+    """One line per text: its label and the probability, or in multi-label models its labels."""
+    from headway.tables import Column, render_table
+
+    texts = Column("text", [" ".join(record["text"].split()) for record in records], is_text=True)
+    if is_multi_label:
+        columns = [Column("labels", [", ".join(result.labels) or "none" for result in found], is_text=True), texts]
+    else:
+        columns = [
+            Column("label", [result.label for result in found], is_text=True),
+            Column("probability", [f"{result.probability:.1%}" for result in found]),
+            texts,
+        ]
+    return render_table(columns, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
