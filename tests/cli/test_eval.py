@@ -76,10 +76,74 @@ def test_other_files_than_those_of_the_task_are_refused(folder, capsys):
     assert code == 1
     assert "new.tsv cannot be scored: " in err
     assert "vehicle" in err
-    for command in ("eval runs/x --text red", "eval runs/x/checkpoints/step-2 new.tsv"):
-        code, _, err = run(command, capsys)
-        assert code == 2
-        assert "a Classifier is scored on labelled data: headway eval RUN [FILE.csv]; to predict, see docs/howto" in err
+    code, _, err = run("eval runs/x --text red", capsys)
+    assert code == 2
+    assert (
+        "a Classifier is scored on labelled texts: headway eval MODEL FILE.csv; to predict, use `headway classify`"
+        in err
+    )
+
+
+@pytest.mark.parametrize("objective", ["classify", "tag", "span"])
+def test_a_model_directory_is_scored_as_its_run_is(objective, folder, capsys):
+    train(objective, folder)
+    assert run("convert runs/x model", capsys)[0] == 0
+    data = headway.load_recipe("runs/x").data.path
+    (folder / NEW_FILES[objective]).write_text(Path(data).read_text())
+    scores = [
+        json.loads(run(f"eval {model} {NEW_FILES[objective]} --json", capsys)[1]) for model in ("runs/x", "model")
+    ]
+    for score in scores:
+        del score["model"]
+    assert scores[0] == scores[1]
+
+
+def test_columns_of_a_file_are_named_by_set(folder, capsys):
+    train("classify", folder)
+    (folder / "other.csv").write_text("stars,body\ncolour,the red cat\nanimal,the dog red\n")
+    code, out, err = run("eval runs/x other.csv --set data.text=body --set data.label=stars --json", capsys)
+    assert code == 0, err
+    assert json.loads(out)["n_texts"] == 2
+    (folder / "plain.csv").write_text("the red cat,colour\nthe dog red,animal\n")
+    code, out, err = run("eval runs/x plain.csv --set data.text=1 --set data.label=2 --json", capsys)
+    assert code == 0, err
+    assert json.loads(out)["n_texts"] == 2
+    code, _, err = run("eval runs/x other.csv --set train.steps=3", capsys)
+    assert code == 2
+    assert "'train.steps=3' is not about reading data: choose from data.format, data.text" in err
+
+
+@pytest.mark.parametrize(("objective", "name"), [("classify", "accuracy"), ("tag", "F1"), ("span", "F1")])
+def test_two_models_are_compared_by_paired_bootstrap(objective, name, folder, capsys):
+    train(objective, folder)
+    headway.train(for_objective(objective, folder, steps=1, seed=2), out="runs/y", quiet=True)
+    code, out, err = run("eval runs/x --against runs/y --limit 20 --json", capsys)
+    assert code == 0, err
+    comparison = json.loads(out)["comparison"]
+    assert comparison["name"] == name
+    assert 0 < comparison["p"] <= 1
+    code, out, _ = run("eval runs/x --against runs/x", capsys)
+    assert code == 0
+    assert f"{name:<16}" in out
+    assert "p = 1.000, may be chance" in out
+
+
+def test_the_second_system_must_be_of_the_same_kind(folder, capsys):
+    train("classify", folder)
+    headway.train(for_objective("tag", folder, steps=1), out="runs/y", quiet=True)
+    code, _, err = run("eval runs/x --against runs/y", capsys)
+    assert code == 2
+    assert "runs/y is a Tagger, and runs/x is a Classifier: name two of a kind" in err
+
+
+def test_a_file_of_answers_is_the_second_system(folder, capsys):
+    train("span", folder)
+    questions = json.loads(Path(headway.load_recipe("runs/x").data.path).read_text())
+    ids = [q["id"] for a in questions["data"] for p in a["paragraphs"] for q in p["qas"]]
+    (folder / "answers.json").write_text(json.dumps(dict.fromkeys(ids, "")))
+    code, out, err = run("eval runs/x --against answers.json --json", capsys)
+    assert code == 0, err
+    assert json.loads(out)["comparison"]["second"] == 0
 
 
 def test_a_translator_is_scored_by_the_metric_of_its_run(folder, capsys):

@@ -53,7 +53,8 @@ def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a verb whose type is a dataclass by one option per field of that dataclass.
 
     If the dataclass has a `section`, the help lists its options there. Rules of the parameter (see option_use.py)
-    apply to all its options: `beams: Annotated[BeamFlags, OnlyWith("--num-beams")]`.
+    apply to all its options: `beams: Annotated[BeamFlags, OnlyWith("--num-beams")]`. A rule of the same type that an
+    option has itself takes their place.
     """
     signature = inspect.signature(verb)
     types = {p.name: (get_args(p.annotation) or (p.annotation,)) for p in signature.parameters.values()}
@@ -83,7 +84,8 @@ def _in_section(annotation: Any, section: str | None, rules: Sequence[Any]) -> A
     kind, option, *own_rules = get_args(annotation)
     option = copy.copy(option)  # `Json`, `Device`, … are shared by verbs
     option.rich_help_panel = option.rich_help_panel if section is None else section
-    return Annotated[kind, option, *own_rules, *rules]
+    inherited = [rule for rule in rules if not any(isinstance(rule, type(own)) for own in own_rules)]
+    return Annotated[kind, option, *own_rules, *inherited]
 
 
 def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:

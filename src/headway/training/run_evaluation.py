@@ -4,25 +4,31 @@ model, recipe = headway.load("runs/demo"), headway.load_recipe("runs/demo")
 score = evaluate_split(model, recipe, "valid")
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import msgspec
 import torch
 
-from headway.config import DataConfig, Recipe
+from headway.config import DataConfig, Recipe, TrainConfig, build
+from headway.config.recipe_loading import apply_setting
 from headway.data.builtin import corpus
 from headway.data.loader import BatchLoader
 from headway.data.readers import READER_KINDS, format_of
 from headway.data.records import Record
 from headway.data.sources import DataSource, find_files, open_source
 from headway.data.splits import load_documents, read_split
-from headway.errors import DataError, InputError
+from headway.data.tag_schemes import scheme_of
+from headway.errors import ConfigError, DataError, InputError
 from headway.evaluation.perplexity import evaluate
 from headway.evaluation.reports import make_report
-from headway.evaluation.tasks import TaskScore, ValidationExamples
+from headway.evaluation.tasks import TaskReport, TaskScore, ValidationExamples
 from headway.evaluation.validation import EvalResult, ValidationSet, check_infinite_loss
 from headway.models import MaskedLM, Model
 from headway.models.base import tokenizer_of
+from headway.models.heads import Classifier, Head, Tagger
+from headway.prediction.heads import HEAD_USES
 from headway.tokenizers import Tokenizer
 from headway.training.objectives import LossModule
 from headway.training.record_datasets import (
@@ -36,6 +42,7 @@ from headway.training.record_datasets import (
 from headway.training.task import resolve_objective
 from headway.training.text_datasets import masked_text, mlm_validation_set
 
+READING_SETTINGS = ("format", "text", "text_pair", "label", "label_separator", "tag_scheme", "errors")
 TABLES = ("jsonl", "csv", "tsv", "parquet")
 FILES_OF_A_KIND = {  # what to give `headway eval`, by the kind of records that the model was trained on
     "pairs": "a table with the columns of the run's data (.tsv, .csv, .jsonl), or two files as 'new.{en,de}'",
@@ -72,7 +79,14 @@ def record_kind(recipe: Recipe) -> str | None:
     return RECORD_KINDS.get(resolve_objective(recipe))
 
 
-def evaluate_records(model: Model, recipe: Recipe, records: list[Record], name: str) -> EvalResult:
+def evaluate_records(
+    model: Model,
+    recipe: Recipe,
+    records: list[Record],
+    name: str,
+    *,
+    on_batch: Callable[[], None] = lambda: None,
+) -> EvalResult:
     """Score a model on records of the kind that it was trained on. `name` says in errors where they come from."""
     objective, tokenizer = resolve_objective(recipe), _require_tokenizer(model)
     labels = getattr(model.config, "labels", None) or None
@@ -82,13 +96,29 @@ def evaluate_records(model: Model, recipe: Recipe, records: list[Record], name: 
         dataset, _ = record_dataset(objective, records, tokenizer, context, labels, **options)
     except DataError as error:
         raise DataError(f"{name} cannot be scored: {error}") from None
-    batch_size = recipe.eval.batch_size
-    score = _score(model, objective, ValidationExamples(BatchLoader(dataset, batch_size, shuffle=False)))
-    options = report_options(recipe, objective)
-    report = make_report(objective, model, records, context=context, batch_size=batch_size, **options)
+    loader = BatchLoader(dataset, recipe.eval.batch_size, shuffle=False)
+    score = _score(model, objective, ValidationExamples(loader))
+    report = report_on(model, recipe, records, on_batch=on_batch)
     if report is None or not isinstance(score, TaskScore):
         return score
     return replace(score, metrics=report.metrics, report=report)
+
+
+def report_on(
+    model: Model, recipe: Recipe, records: Sequence[Record], *, on_batch: Callable[[], None] = lambda: None
+) -> TaskReport | None:
+    """A model's predictions for records, compared with the truth; None if its objective has no such report. `on_batch`
+    is called after each batch, and may raise."""
+    objective = resolve_objective(recipe)
+    return make_report(
+        objective,
+        model,
+        records,
+        context=example_length(recipe, objective),
+        batch_size=recipe.eval.batch_size,
+        check_stop=on_batch,
+        **report_options(recipe, objective),
+    )
 
 
 def evaluate_documents(
@@ -125,6 +155,30 @@ def _require_tokenizer(model: Model) -> Tokenizer:
 
 
 # ── other data than the run's own ─────────────────────────────────────────────────────────────────────────────────
+
+
+def default_recipe(model: Head) -> Recipe:
+    """How to score a model directory, which has no recipe: texts and labels are the columns `text` and `label`, tags
+    follow the scheme of the model's tags."""
+    data: dict[str, Any] = {}
+    if isinstance(model, Classifier):
+        data = {"label": "label", "label_separator": ";" if model.config.multi_label else None}
+    if isinstance(model, Tagger):
+        data = {"tag_scheme": scheme_of(model.config.labels) or "any"}
+    objective = HEAD_USES[type(model)].objective
+    return Recipe(model=model.config, data=DataConfig(**data), train=TrainConfig(objective=objective))
+
+
+def with_data_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:
+    """The recipe with settings of its [data] table, such as "data.label=stars"."""
+    table = {"data": {key: value for key, value in msgspec.to_builtins(recipe.data).items() if value is not None}}
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if key.partition(".")[0] != "data" or key.removeprefix("data.") not in READING_SETTINGS:
+            names = ", ".join(f"data.{name}" for name in READING_SETTINGS)
+            raise ConfigError(f"{setting!r} is not about reading data: choose from {names}")
+        apply_setting(table, setting)
+    return recipe.replace(data=build(DataConfig, table["data"], where="data"))
 
 
 def load_evaluation_records(recipe: Recipe, path: str) -> list[Record]:
