@@ -117,7 +117,7 @@ def test_configs_are_frozen_and_replaced_with_care():
         ("train.learning_rate=1", "no setting 'train.learning_rate'. Did you mean 'train.lr'"),
         ("train.hidden_size=8", "no setting 'train.hidden_size'. Did you mean 'model.d_model'"),
         ("learning_rate=1", "no setting 'learning_rate'. Did you mean 'train.lr'"),
-        ("train.epochs=3", "training is counted in steps, not epochs; set train.steps"),
+        ("train.max_epochs=3", "Did you mean 'train.epochs', or for running text 'train.steps'"),
         ("train.max_seconds=10s", r"^train.max_seconds='10s' is not a number \(or none\)$"),
         ("train.loggers=csv", "^train.loggers='csv' is not a list$"),
         ("model=gpt2", "model='gpt2' is not a table; write model.name='gpt2'"),

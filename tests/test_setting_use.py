@@ -19,6 +19,8 @@ CONTEXTS = {
     "model.hidden_dropout": ("demo model.family=lstm model.n_layers=1", "demo model.family=lstm"),
     "model.variational_dropout": ("demo model.family=lstm model.dropout=0", "demo model.family=lstm"),
     "model.n_layers": ("reverse model.n_encoder_layers=1 model.n_decoder_layers=1", "reverse model.n_encoder_layers=1"),
+    "model.new_head": ("demo", "demo model.family=bert"),
+    "model.pooling": ("demo model.family=bilstm", "demo model.family=bilstm train.objective=classify"),
     "model.tie_embeddings": ("demo model.family=bert train.objective=classify", "demo model.family=bert"),
     "tokenizer.kind": ("demo tokenizer.path=x", "demo"),
     "tokenizer.vocab_size": ("demo tokenizer.path=x", "demo"),

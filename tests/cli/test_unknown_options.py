@@ -25,7 +25,7 @@ from tests.cli.test_help import COMMANDS
         ("train demo --context", "set with --set model.context=VALUE or --set eval.context=VALUE"),
         ("train demo --data tales.txt", "a setting of the recipe is set with --set data.path=tales.txt"),
         ("train demo --hidden-size 64", "a setting of the recipe is set with --set model.d_model=64"),
-        ("train demo --epochs 3", "training is counted in steps, not epochs: --set train.steps=N"),
+        ("train demo --epochs 3", "use --set train.epochs=N for examples, --set train.steps=N for running text"),
         ("train --recipe demo", "the recipe is an argument: headway train demo"),
         ("lr-find demo --batch-size 2", "a setting of the recipe is set with --set train.batch_size=2"),
         ("generate runs/demo --temp 0.5", "did you mean --temperature?"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.completion import complete_recipe
-from headway.cli.option_use import AllowsOnly, OnlyWith
+from headway.cli.completion import complete_recipe, complete_run
+from headway.cli.option_use import AllowsOnly, OnlyWith, OnlyWithout
 from headway.cli.options import Device, Json, Settings, command, print_json
 from headway.cli.recipe_notes import load_recipe_with_notes
 from headway.runs import Run
@@ -33,6 +33,16 @@ def train(
         ),
     ] = None,
     settings: Settings = None,
+    init_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Start from these weights: a model directory, a run, or an installed model such as minilm. The same "
+            "as --set model.init_from=MODEL.",
+            autocompletion=complete_run,
+        ),
+        OnlyWithout("--resume", why="is for a new run: a resumed one continues from its own checkpoint"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run. Default: the next free runs/NAME.", show_default=False)
     ] = None,
@@ -57,7 +67,7 @@ def train(
     print_config: Annotated[
         bool,
         typer.Option("--print-config", help="Print every setting with its value, as TOML, and exit."),
-        AllowsOnly("RECIPE", "--set", "--device", "--dtype", "--json"),
+        AllowsOnly("RECIPE", "--set", "--init-from", "--device", "--dtype", "--json"),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -73,6 +83,7 @@ def train(
       headway train demo --print-config
       headway train demo --set train.steps=20
       headway train demo --set data.path=my.txt --set model.n_layers=6 --out runs/mine
+      headway train demo --init-from runs/mine --set data.path=other.txt --set train.steps=20
       headway train runs/mine --resume --set train.steps=40
     """
     if show_list:
@@ -80,9 +91,12 @@ def train(
         return
     if recipe is None:
         raise typer.BadParameter("name a recipe; `headway train --list` prints them", param_hint="RECIPE")
+    from headway.config.recipe import toml_value
+
     if resume:
         _check_resume(recipe, settings or [], out)
     overrides = [*(settings or [])]
+    overrides += [f"model.init_from={toml_value(init_from)}"] if init_from is not None else []
     overrides += [f"train.device={device}"] if device != "auto" else []
     overrides += [f"train.dtype={dtype}"] if dtype != "auto" else []
     config = load_recipe_with_notes(recipe, overrides)
@@ -222,7 +236,7 @@ def _print_result(result: "Result", json: bool) -> None:
         if result.score:
             print(f"valid: {result.score.summary}; {count(result.steps, 'step')} in {format_duration(result.seconds)}")
             if result.best_step not in (None, result.steps):
-                print(f"best:  step {result.best_step}, the checkpoint that `generate` and `eval` load")
+                print(f"best:  step {result.best_step}, the checkpoint that other commands load")
         model_type = read_json(result.checkpoint / "config.json")["model_type"]
         print(f"saved: {result.checkpoint}" + (" (only Headway opens it)" if model_type.startswith("headway-") else ""))
         print_status(f"try:   {command(_next_command(result))}")
@@ -234,10 +248,15 @@ def _print_result(result: "Result", json: bool) -> None:
 def _next_command(result: "Result") -> str:
     """The command that uses what was trained."""
     from headway.models.base import LanguageModel, Seq2SeqLM
+    from headway.prediction.heads import HEAD_USES
 
-    if isinstance(result.model, Seq2SeqLM):
-        return f"translate {shlex.quote(str(result.path))} {shlex.quote(_example_source(result.path))}"
-    return f"{'generate' if isinstance(result.model, LanguageModel) else 'eval'} {shlex.quote(str(result.path))}"
+    run, model = shlex.quote(str(result.path)), result.model
+    if isinstance(model, Seq2SeqLM):
+        return f"translate {run} {shlex.quote(_example_source(result.path))}"
+    if type(model) in HEAD_USES:
+        use = HEAD_USES[type(model)]
+        return f"{use.verb} {run} {use.example}"
+    return f"{'generate' if isinstance(model, LanguageModel) else 'eval'} {run}"
 
 
 def _example_source(run: Path) -> str:

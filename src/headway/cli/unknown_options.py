@@ -71,7 +71,7 @@ def explain_unknown_option(option: str, arguments: list[str], ctx: Any) -> str:
             if name in sampler_settings():
                 return f"{answer}; a setting of a sampler is set with --set {name}={value}"
         elif name in ("epochs", "num_epochs", "max_epochs"):
-            return f"{answer}; training is counted in steps, not epochs: --set train.steps=N"
+            return f"{answer}; use --set train.epochs=N for examples, --set train.steps=N for running text"
         elif settings := matching_settings(name):
             choices = " or ".join(f"--set {setting}={value}" for setting in settings)
             return f"{answer}; a setting of the recipe is set with {choices}"

@@ -286,7 +286,7 @@ def _explain_unknown(name: str, path: str, kind: Any) -> str:
         if inside := [f"{table}.{name}" for table, config in tables.items() if _has_field(config, name)]:
             return f"no setting {name!r}. Did you mean {' or '.join(map(repr, inside))}?"
     if name in ("epochs", "num_epochs", "max_epochs"):
-        return f"no setting {dotted(name)!r}: training is counted in steps, not epochs; set train.steps"
+        return f"no setting {dotted(name)!r}. Did you mean 'train.epochs', or for running text 'train.steps'?"
     table, _, field = SYNONYMS.get(name, "").partition(".")
     if field and (table != path or field in names):
         return f"no setting {dotted(name)!r}. Did you mean {f'{table}.{field}'!r}?"

@@ -131,6 +131,9 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     ] = None
 
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS), about("optimizer steps")] = 1000
+    epochs: Annotated[
+        PositiveFloat | None, about("examples: passes over the training set, instead of steps; not for running text")
+    ] = None
     batch_size: Annotated[PositiveInt, about("sequences per step, over all ranks and micro-batches")] = 16
     seq_len: Annotated[
         PositiveInt | None,

@@ -151,6 +151,11 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
             setting="model.name",
         )
     sections = {key: value for key, value in table.items() if key not in ("model", "preset")}
+    if isinstance(train := sections.get("train"), Mapping) and "steps" in train and train.get("epochs") is not None:
+        raise ConfigError(
+            f"train.steps={train['steps']} and train.epochs={train['epochs']} both say how long to train: set one",
+            setting="train.epochs",
+        )
     if config.family in ENCODER_FAMILIES and isinstance(tokenizer := sections.get("tokenizer", {}), Mapping):
         sections["tokenizer"] = {"kind": "wordpiece", **tokenizer}
     preset = name if name in PRESETS else ""
@@ -218,6 +223,9 @@ def _without_multiline_strings(text: str) -> str:
     return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL)
 
 
+FINETUNING_RATES = ("lr", "min_lr", "layer_lr_decay", "frozen_layers")  # chosen for given weights, not for random ones
+
+
 def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     """Drop the recipe's settings of a model or tokenizer that `--set` exchanges for another one."""
     model, tokenizer = table.get("model", {}), table.get("tokenizer", {})
@@ -226,16 +234,25 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     is_other_source = settings.get("model.init_from") not in (None, "none", model.get("init_from"))
     is_other_family = settings.get("model.family") not in (None, _family_of(model))
     if "model.name" in settings or is_other_family or is_other_source:
-        table["model"] = {}
+        # How to fine-tune applies to other weights too.
+        table["model"] = {key: model[key] for key in FINETUNE_SETTINGS if key in model} if is_other_source else {}
         table.pop("description", None)  # of another model, as is the result
         table.pop("result", None)
+        if "init_from" in model and not is_other_source and isinstance(train := table.get("train", {}), dict):
+            table["train"] = {key: value for key, value in train.items() if key not in FINETUNING_RATES}
+    if isinstance(train := table.get("train", {}), dict):
+        for name, other in (("steps", "epochs"), ("epochs", "steps")):
+            if f"train.{name}" in settings and f"train.{other}" not in settings:
+                train.pop(other, None)
     kind = tokenizer.get("kind", TokenizerConfig().kind)
     if settings.get("tokenizer.kind", kind) != kind:
         table["tokenizer"] = {key: value for key, value in tokenizer.items() if key not in KIND_SETTINGS}
 
 
 def _family_of(model: Mapping[str, Any]) -> str:
-    """The family of a [model] table."""
+    """The family of a [model] table; empty if it is that of the weights to start from."""
+    if "init_from" in model and not {"family", "name"} & model.keys():
+        return ""
     preset = PRESETS.get(str(model.get("name", DEFAULT_MODEL)))
     return str(model.get("family") or (preset.family if preset is not None else model.get("name")))
 

@@ -80,6 +80,8 @@ USED_IF: dict[str, Condition] = {
     "model.vocab_size": NEVER,
     "model.bos_id": NEVER,
     "model.eos_id": NEVER,
+    "model.new_head": _objective("masked", "classify", "tag", "span"),
+    "model.pooling": _objective("classify"),
     "model.labels": NEVER,
     "model.multi_label": NEVER,
     "model.rope_theta": Condition("for model.positions=rotary", lambda r: _of_model(r, "positions") == "rotary"),
@@ -133,6 +135,7 @@ USED_IF: dict[str, Condition] = {
     "train.class_weights": _objective("classify", "tag"),
     "train.layer_lr_decay": Condition("for the families gpt and bert", lambda r: r.model.family in ("gpt", "bert")),
     "train.frozen_layers": Condition("for the families gpt and bert", lambda r: r.model.family in ("gpt", "bert")),
+    "train.epochs": _objective("pairs", "classify", "tag", "span"),
     "train.batch_size": Condition("with train.tokens_per_batch", lambda r: r.train.tokens_per_batch is None),
     "train.tokens_per_batch": _objective("pairs", "classify", "tag", "span"),
     "train.muon_lr": _optimizer("muon"),
@@ -166,7 +169,7 @@ ALWAYS_USED = {
         "positions", "norm", "norm_order", "norm_eps", "feed_forward", "bias", "scale_embeddings", "n_segments",
         "n_encoder_layers", "n_decoder_layers", "order", "smoothing", "prune", "d_hidden", "direct", "cell",
         "input_dropout", "embedding_dropout", "weight_drop", "reverse_source", "d_attention", "d_out",
-        "init_from", "new_head", "lora_rank", "lora_alpha",
+        "n_buckets", "init_from", "lora_rank", "lora_alpha",
     ),
 }  # fmt: skip
 

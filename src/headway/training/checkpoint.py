@@ -28,9 +28,9 @@ from headway.file_reading import check_regular, read_json
 from headway.files import new_directory, write_checksums
 from headway.models.base import Model
 from headway.models.lora_adapters import lora_settings
-from headway.models.serialization import SHARDS, read_weights, write_model
+from headway.models.serialization import SHARDS, find_model, load, read_weights, write_model
 from headway.models.weight_files import read_header, shard_offsets
-from headway.nn.lora import lora_layers
+from headway.nn.lora import add_lora, lora_layers
 from headway.runs import PROGRESS_FILE
 from headway.training.distributed import DistContext
 from headway.training.optimizers import Optimizer
@@ -185,6 +185,24 @@ class TrainState:
                 torch.cuda.set_rng_state(cuda_state, self.model.device)
         except (RuntimeError, TypeError) as problem:
             raise CheckpointError(f"{STATE_FILE} has a damaged random number generator state: {problem}") from None
+
+
+def load_with_lora(path: str | Path) -> Model:
+    """The model of a run or checkpoint with its LoRA updates apart, so that `save_adapter` can write them."""
+    folder = find_model(path)
+    settings = read_json(folder / PROGRESS_FILE).get("lora") if (folder / PROGRESS_FILE).is_file() else None
+    if not isinstance(settings, dict) or not (folder / STATE_FILE).is_file():
+        raise CheckpointError(
+            f"{path} has no LoRA updates: name a run that was trained with model.lora_rank, not with averaged weights"
+        )
+    model, saved = load(folder), _read_tensors(folder / STATE_FILE)
+    add_lora(model, settings["rank"], settings["alpha"])
+    with torch.no_grad():
+        for layer, lora in lora_layers(model).items():
+            for name in LORA_TENSORS:
+                live = f"model/{layer}.{name}"
+                _copy_tensor(getattr(lora, name), saved.get(f"average/{layer}.{name}", saved[live]))
+    return model
 
 
 def write_checkpoint(

@@ -111,7 +111,7 @@ def _run_unless_stopped(evaluate: Callable[[], object]) -> bool:
 def _note_risen_loss(trainer: "Trainer") -> None:
     """Say so if the loss ended above its start: training went wrong, though nothing failed."""
     first, last = trainer.meter.first_loss, trainer.meter.last_loss
-    if last > RISEN_LOSS * first:
+    if min(last, trainer.meter.smoothed_loss) > RISEN_LOSS * first:
         hint = f"try a smaller train.lr than {trainer.config.lr:g} or more train.warmup_steps"
         trainer.on_message(f"note        the training loss rose from {first:.2f} to {last:.2f}: {hint}")
 

@@ -190,10 +190,16 @@ def muon(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     momentum = 0.95 if config.momentum is None else config.momentum
     groups, capturable = _param_groups(model, config, 0.0, without=linear), _is_capturable(model)
     betas = (config.beta1, config.beta2)
-    return [
-        Muon(part_sizes, lr=lr, momentum=momentum, weight_decay=config.weight_decay),
-        torch.optim.AdamW(groups, lr=config.lr, betas=betas, eps=config.eps, fused=True, capturable=capturable),
-    ]
+    factors = layer_lr_factors(model, config.layer_lr_decay)
+    lr_factors = {model.get_parameter(name): factor for name, factor in factors.items()}
+    made: list[torch.optim.Optimizer] = []
+    if part_sizes:  # none if all blocks are frozen
+        made.append(Muon(part_sizes, lr=lr, momentum=momentum, weight_decay=config.weight_decay, lr_factors=lr_factors))
+    if groups:
+        made.append(
+            torch.optim.AdamW(groups, lr=config.lr, betas=betas, eps=config.eps, fused=True, capturable=capturable)
+        )
+    return made
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], Any]] = {
@@ -211,16 +217,28 @@ class Muon(torch.optim.Optimizer):
 
     A few steps of a polynomial iteration in bfloat16 approximate UVᵀ, in one batch for all matrices of a shape.
     `part_sizes` gives the rows of the matrices that a weight stacks (queries, keys and values); each part is
-    orthogonalised on its own.
+    orthogonalised on its own. `lr_factors` multiply the learning rate of some of them.
 
     `torch.optim.Muon` orthogonalises one matrix after the other: 26.1 ms per step against 9.6 here, GPT-2 124M on an
     H200 (benchmarks/torch_parts.py; on a CPU theirs is 1.3 times as fast). It also treats stacked matrices as one, and
     has neither sharded parameters nor steps that a CUDA graph can skip.
     """
 
-    def __init__(self, part_sizes: dict[nn.Parameter, list[int]], *, lr: float, momentum: float, weight_decay: float):
+    def __init__(
+        self,
+        part_sizes: dict[nn.Parameter, list[int]],
+        *,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        lr_factors: Mapping[nn.Parameter, float] | None = None,
+    ):
         self.part_sizes = part_sizes
-        super().__init__(list(part_sizes), {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        groups: dict[float, list[nn.Parameter]] = {}
+        for parameter in part_sizes:
+            groups.setdefault((lr_factors or {}).get(parameter, 1.0), []).append(parameter)
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__([{"params": group, "lr": lr * factor} for factor, group in groups.items()], defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

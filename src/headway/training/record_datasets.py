@@ -102,7 +102,7 @@ def record_dataset(
             return Seq2SeqDataset(records, tokenizer, context=context, dropout=bpe_dropout), None
         case "classify":
             texts = ClassificationDataset(records, tokenizer, context, labels, **options)
-            return texts, texts.labels if options.get("multi_label") else _checked_labels(texts.labels)
+            return texts, _checked_labels(texts.labels, min_labels=1 if options.get("multi_label") else 2)
         case "tag":
             words = TaggingDataset(records, tokenizer, context, labels)
             return words, _checked_labels(words.tags)
@@ -110,8 +110,10 @@ def record_dataset(
             return SpanDataset(records, tokenizer, context, **options), None
 
 
-def _checked_labels(labels: list[str]) -> list[str]:
-    if len(labels) == 1:
+def _checked_labels(labels: list[str], min_labels: int = 2) -> list[str]:
+    if not labels:
+        raise DataError("no example has a label, so there is nothing to learn: check data.label")
+    if len(labels) < min_labels:
         raise DataError(
             f"{labels[0]!r} is the only label, so every prediction is right and the loss is 0: give examples of two "
             f"labels or more"

@@ -25,6 +25,9 @@ EVALUATION_SETTINGS = (
     "eval.context",
     "eval.metric",
     "train.objective",
+    "train.mask_prob",
+    "train.whole_word_masking",
+    "train.segment_pairs",
     "train.seed",
 )
 
@@ -67,6 +70,7 @@ def with_started_model(recipe: Recipe, run: Run) -> Recipe:
         return recipe
     started = load_recipe(run.path).model
     given = {name: getattr(recipe.model, name) for name in recipe.model_settings}
+    given = {name: value for name, value in given.items() if value is not None}  # "none" follows from the weights
     model = started.replace(**given) if started.family == recipe.model.family else recipe.model
     finetune = recipe.finetune.replace(init_from=absolute_source(recipe.finetune.init_from))
     return recipe.replace(model=model, model_settings=None, finetune=finetune)

@@ -5,6 +5,7 @@ each (record_datasets.py). The tables `RECORD_KINDS` and `HEADS` say which kind 
 needs; the config of a family lists its objectives.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from headway.config import (
     Recipe,
     RNNConfig,
     TokenizerConfig,
+    TrainConfig,
 )
 from headway.config.choices import BASE_OBJECTIVES
 from headway.data.datasets.causal import MixtureDataset
@@ -29,6 +31,7 @@ from headway.data.records import Pair, Record, texts_of
 from headway.data.sampler import BatchSampler, TokenBudgetBatchSampler
 from headway.data.sources import locate
 from headway.data.splits import digest_of, read_split, with_absolute_paths
+from headway.data.tag_schemes import mark_entities
 from headway.data.token_shards import OnPrepare, PreparedCorpus, prepare_recipe
 from headway.devices import parse_device
 from headway.errors import ConfigError, DataError, count, with_article
@@ -110,13 +113,12 @@ class Task:
         config = self.recipe.train
         sampler: BatchSampler | TokenBudgetBatchSampler
         if config.tokens_per_batch is not None:
-            lengths = getattr(self.dataset, "lengths", None)
-            if lengths is None:
+            if not hasattr(self.dataset, "lengths"):
                 raise ConfigError(
                     f"train.tokens_per_batch={config.tokens_per_batch} is for examples of different lengths; those of "
                     f"objective {self.objective!r} all have the same: set train.batch_size"
                 )
-            sampler = TokenBudgetBatchSampler(lengths, config.tokens_per_batch, config.seed)
+            sampler = TokenBudgetBatchSampler(self.dataset.lengths, config.tokens_per_batch, config.seed)
         else:
             is_mixture = isinstance(self.dataset, MixtureDataset)  # shuffles by itself
             n, shuffle = len(self.dataset), not is_mixture and not self.carries_state
@@ -187,6 +189,12 @@ def resolve_objective(recipe: Recipe) -> str:
         raise ConfigError(
             f"train.objective={setting!r} is not for the family {family}: choose {' or '.join(allowed)}, or for "
             f"{setting!r} one of the families {', '.join(families)}"
+        )
+    if recipe.train.epochs is not None and objective not in RECORD_KINDS:
+        raise ConfigError(
+            f"train.epochs={recipe.train.epochs:g} counts passes over examples; on running text training is counted in "
+            f"steps: set train.steps",
+            setting="train.epochs",
         )
     if recipe.eval.metric == "bleu":
         metrics.check_installed()
@@ -341,10 +349,12 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
     changes: dict[str, Any] = {}
     if labels:
         changes = {"labels": labels, "multi_label": options.get("multi_label", False)}
+        _check_metric(recipe, objective, labels)
         weights = class_weights(recipe.train.class_weights, labels, dataset.label_counts)
         valid_dataset: Any = validation.loader.dataset
         for note in label_notes(labels, dataset.label_counts, valid_dataset.label_counts):
             on_message(f"note        {note}")
+    recipe = recipe.replace(train=_with_steps(recipe.train, dataset))
     return Task(
         _with_vocabulary(recipe, tokenizer, **changes),
         objective,
@@ -361,6 +371,29 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
 
 def _fingerprint(texts: Iterable[str]) -> str:
     return digest_of("\n".join(digest_of(text).hex() for text in texts)).hex()
+
+
+def _with_steps(config: TrainConfig, dataset: Any) -> TrainConfig:
+    """The config with its epochs as steps, and a warmup of at most a tenth of them."""
+    if config.epochs is None:
+        return config
+    if config.tokens_per_batch is not None:
+        n_batches = len(TokenBudgetBatchSampler(dataset.lengths, config.tokens_per_batch, config.seed).plan(0))
+    else:
+        n_batches = math.ceil(len(dataset) / config.batch_size)
+    steps = max(1, round(config.epochs * n_batches))
+    return config.replace(steps=steps, epochs=None, warmup_steps=min(config.warmup_steps, steps // 10))
+
+
+def _check_metric(recipe: Recipe, objective: str, labels: list[str]) -> None:
+    """Refuse an eval.metric that these labels do not have."""
+    metric = recipe.eval.metric
+    if objective == "classify" and metric == "micro_f1" and recipe.data.label_separator is None:
+        raise ConfigError("eval.metric='micro_f1' of one label per text is the accuracy: set eval.metric=accuracy")
+    if objective == "tag" and metric == "f1" and not mark_entities(labels):
+        raise ConfigError(
+            f"eval.metric='f1' counts entities, and tags such as {labels[0]!r} mark none: set eval.metric=accuracy"
+        )
 
 
 def make_model(task: Task, device: Any, *, for_training: bool = True) -> Model:
@@ -400,9 +433,12 @@ def _with_absolute_paths(recipe: Recipe) -> Recipe:
 
 
 def _with_vocabulary(recipe: Recipe, tokenizer: Tokenizer, **changes: Any) -> Recipe:
-    """The recipe with the tokenizer's vocabulary size and special ids, in place of the preset's."""
+    """The recipe with the tokenizer's vocabulary size and special ids, and the data's labels, in place of the
+    preset's."""
     if recipe.finetune.init_from is None:  # the weights may have rows that no token uses
         changes["vocab_size"] = tokenizer.vocab_size
+    if "labels" in recipe.model.__struct_fields__:  # those of given weights belong to another head
+        changes = {"labels": [], "multi_label": False} | changes
     if "bos_id" in recipe.model.__struct_fields__:
         changes |= {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     return recipe.replace(model=recipe.model.replace(**changes))

@@ -20,7 +20,7 @@ from headway.evaluation.perplexity import batch_nll
 from headway.evaluation.validation import EvalResult, NotScored
 from headway.files import free_name
 from headway.models import Model, NGram
-from headway.models.base import tokenizer_of
+from headway.models.base import described, tokenizer_of
 from headway.models.serialization import is_registered
 from headway.nn.lora import lora_layers
 from headway.runs import Run
@@ -41,7 +41,7 @@ from headway.training.resume_rules import (
     find_new_evaluation,
     with_started_model,
 )
-from headway.training.task import Task, load_initial_weights, make_model, make_task
+from headway.training.task import HEADS, Task, load_initial_weights, make_model, make_task
 from headway.training.threads import cpu_threads, logged_threads
 from headway.training.trainable import check_base, choose_trainable, describe_trained
 
@@ -117,7 +117,7 @@ def _train(
     with ExitStack() as exit_stack:
         has_started = may_resume and dist.broadcast(str(Run.exists(path))) == "True"
         step = _lock_and_find_checkpoint(run, force, dist, exit_stack, callbacks.on_message) if has_started else None
-        if step is not None:
+        if step is not None and recipe.train.epochs is None:
             check_steps(run, step, recipe)
         if step is None and model is None:
             check_base(recipe)
@@ -128,6 +128,7 @@ def _train(
         task = _prepare_task(recipe, run, step, dist, callbacks, tokenizer_of(model))
         new_evaluation = ""
         if step is not None:
+            check_steps(run, step, task.recipe)
             check_unchanged(run, task)
             check_data(run, task)
             new_evaluation = find_new_evaluation(run, step, task, force)
@@ -199,8 +200,28 @@ def _fit_to_task(model: Model, task: Task, device: torch.device) -> Model:
             f"the model has a vocabulary of {n_model:,}, the tokenizer {n_tokenizer:,}: create the model with "
             f"vocab_size={n_tokenizer}, or set model.tokenizer before training"
         )
+    _check_head(model, task)
     model.tokenizer, model.config = task.tokenizer, task.recipe.model.resolved()
     return model.to(device).train()
+
+
+def _check_head(model: Model, task: Task) -> None:
+    """Refuse an encoder without the head of the task, or with other labels: its outputs would get other names."""
+    head = HEADS.get(task.objective)
+    if head is None:
+        return
+    if type(model) is not head:
+        name = getattr(head, "__name__", str(head))
+        raise ConfigError(
+            f"the objective {task.objective!r} trains a {name}, and the model is {described(model)}: pass "
+            f"{name}(encoder), or start from the weights in its directory, model.init_from=PATH"
+        )
+    own, labels = model.config.labels, task.recipe.model.labels  # type: ignore[attr-defined]
+    if labels and own != labels:
+        raise ConfigError(
+            f"the model has the labels {', '.join(own[:20])}, the data has {', '.join(labels[:20])}: pass a model with "
+            f"those of the data, in the same order"
+        )
 
 
 def _prepare_task(
