@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from headway.analysis.comparison_plots import PlotLine, draw_compute, draw_lengths
+from headway.analysis.comparison_plots import PlotLine, draw_compute, draw_lengths, draw_training
 from headway.analysis.plotting import figure_style, new_figure
 
 
@@ -68,3 +68,34 @@ def test_untrained_models_do_not_flatten_the_curves():
     assert 2.0 < low < 2.1
     assert 2.4 < high < 2.6
     assert 1e10 < left < 1e14 < 1e15 < right
+
+
+TRAINING = {"xlabel": "examples trained on", "ylabel": "accuracy (%)", "suffix": "as trained"}
+
+
+def test_scores_during_training_start_at_zero_and_the_highest_is_the_best():
+    lines = [
+        PlotLine("bow (2012)", [500, 1000, 1500], [70.0, 82.0, 81.0]),
+        PlotLine("bilstm (2015)", [500, 1000, 1500], [50.0, 61.0, 71.0]),
+        PlotLine("mine", [], [77.0]),
+    ]
+    figure = drawn(draw_training, lines, **TRAINING, title="reviews")
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "linear"
+    assert axes.get_xlim()[0] == 0 < 1500 < axes.get_xlim()[1]
+    large = [line for line in axes.lines if line.get_markersize() > 6 and line.get_marker() != "None"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in large] == [(1000, 82.0), (1500, 71.0)]
+    names = [text for text in axes.texts if text.get_text()]
+    assert [name.get_text() for name in names] == ["bow (2012)", "bilstm (2015)", "mine, as trained"]
+    boxes = [name.get_window_extent() for name in names]
+    assert not any(first.overlaps(second) for first, second in combinations(boxes, 2))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("examples trained on", "accuracy (%)")
+    assert "1,000" in [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_models_that_were_not_trained_here_are_level_lines_without_an_x_axis():
+    lines = [PlotLine("mine", [], [77.0]), PlotLine("yours", [], [77.1])]
+    figure = drawn(draw_training, lines, **{**TRAINING, "suffix": ""})
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["mine", "yours"]
+    assert (axes.get_xlabel(), axes.get_xticks().tolist(), figure.legends) == ("", [], [])

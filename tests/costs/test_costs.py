@@ -29,6 +29,12 @@ def test_matrix_weights_counts_every_linear_layer_and_the_unembedding(name):
     assert matrix_weights(config) == linear + unembedding
 
 
+def test_a_head_for_labels_has_no_product_with_the_vocabulary():
+    config = model_config("bert-base")
+    labelled = config.replace(labels=["no", "yes"])
+    assert flops_per_token(config, 64) - flops_per_token(labelled, 64) == 6 * config.vocab_size * config.d_model
+
+
 def test_peak_flops_matches_devices_by_the_words_of_their_name():
     assert peak_flops("NVIDIA H200") == 989e12
     assert peak_flops("NVIDIA H100 PCIe") == 756e12

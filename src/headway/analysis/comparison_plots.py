@@ -1,9 +1,10 @@
-"""Plots of a comparison: scores against training FLOPs, and against the length of the source.
+"""Plots of a comparison: scores against training FLOPs, against the progress of training, and against the length of
+the source.
 
 Lines are named at their ends. Each has its own marker, too, so that the plot can be read without colours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from headway.analysis.plotting import (
 
 WIDTH, HEIGHT = 7.5, 4.5  # inches
 DASHES = ("-", (0, (5, 3)), (0, (1, 2)))
+END_WITHOUT_X = 10.0  # of the x axis, if no line has any x
 WORST_SHOWN = 1.5  # times the worst model's best score: untrained models would flatten all curves
 
 
@@ -44,31 +46,65 @@ def draw_compute(figure: Any, lines: Sequence[PlotLine], *, ylabel: str, title: 
     """Draw scores against training FLOPs. A line without x, of a model that is trained without multiplications, is
     drawn across the whole plot. The large marker of a line is its best checkpoint."""
     axes = figure.subplots()
-    ends = []
-    has_best = False
     axes.set(xlabel="training compute (FLOPs)", ylabel=ylabel, xscale="log")
-    right = max((x for line in lines for x in line.x), default=10.0)
+    ends = _draw_curves(figure, axes, lines, best=min, without_x="no FLOPs")
+    _show_trained(axes, lines)
+    log_ticks(axes.xaxis)
+    axes.grid(which="both")
+    set_title(figure, title)
+    label_line_ends(axes, ends)
+
+
+def plot_training(
+    lines: Sequence[PlotLine], file: str | Path, *, xlabel: str, ylabel: str, title: str = "", suffix: str = ""
+) -> Path:
+    """Write a picture of scores against the progress of training; `draw_training` has the arguments."""
+    with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
+        draw_training(figure, lines, xlabel=xlabel, ylabel=ylabel, title=title, suffix=suffix)
+    return Path(file)
+
+
+def draw_training(
+    figure: Any, lines: Sequence[PlotLine], *, xlabel: str, ylabel: str, title: str = "", suffix: str = ""
+) -> None:
+    """Draw scores, of which the highest is the best, against the progress of training, from its start. A line without
+    x, of a model that was not trained here, is drawn across the whole plot; `suffix` follows its name."""
+    axes = figure.subplots()
+    ends = _draw_curves(figure, axes, lines, best=max, without_x=suffix)
+    if any(line.x for line in lines):
+        axes.set(xlabel=xlabel, xlim=(0, 1.03 * max(x for line in lines for x in line.x)))
+        axes.xaxis.set_major_formatter("{x:,.6g}")
+    else:
+        axes.set(xlim=(0, END_WITHOUT_X), xticks=[])
+    axes.set_ylabel(ylabel)
+    axes.grid()
+    set_title(figure, title)
+    label_line_ends(axes, ends)
+
+
+def _draw_curves(
+    figure: Any, axes: Any, lines: Sequence[PlotLine], *, best: Callable[..., int], without_x: str
+) -> list[tuple[float, float, str, str]]:
+    """Draw the curves, with a large marker at the best of each, and lines without x across the whole plot; returns
+    their ends, as `label_line_ends` takes them."""
+    ends = []
+    right = max((x for line in lines for x in line.x), default=END_WITHOUT_X)
     for i, line in enumerate(lines):
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         if not line.x:
             axes.axhline(line.y[-1], color=colour, linestyle="--", linewidth=1.2)
-            ends.append((right, line.y[-1], f"{line.name}, no FLOPs", colour))
+            ends.append((right, line.y[-1], ", ".join(filter(None, (line.name, without_x))), colour))
             continue
         axes.plot(line.x, line.y, color=colour, marker=marker)
         if len(line.y) > 1:
-            best = min(range(len(line.y)), key=line.y.__getitem__)  # the checkpoint that is kept
-            axes.plot(line.x[best], line.y[best], color=colour, marker=marker, markersize=9)
-            has_best = True
+            kept = best(range(len(line.y)), key=line.y.__getitem__)  # the checkpoint
+            axes.plot(line.x[kept], line.y[kept], color=colour, marker=marker, markersize=9)
         ends.append((line.x[-1], line.y[-1], line.name, colour))
-    _show_trained(axes, lines)
-    log_ticks(axes.xaxis)
-    axes.grid(which="both")
-    if has_best:
+    if any(len(line.x) > 1 for line in lines):
         label = "large marker: the best checkpoint, which is the one scored"
         entry = legend_entry("line", color=GREY, marker="o", markersize=9, linestyle="", label=label)
         figure.legend(handles=[entry], loc="outside lower right")
-    set_title(figure, title)
-    label_line_ends(axes, ends)
+    return ends
 
 
 def _show_trained(axes: Any, lines: Sequence[PlotLine]) -> None:

@@ -13,7 +13,7 @@ from headway.cli.option_use import AllowsOnly, OnlyFor, check_options_for
 from headway.cli.options import Json, check_minimum, check_picture, command, print_json, with_option_groups
 
 if TYPE_CHECKING:
-    from headway.comparison import Comparison
+    from headway.comparison import Comparison, ModelTemplate
 
 MAX_COUNT = 10**15 + 1  # of parameters or tokens: beyond every machine, and still exact as a float
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -30,14 +30,21 @@ class BudgetFlags:
         typer.Option(help="Parameters of each model, such as 300k or 2M; recipes keep their size. Default: 1M."),
     ] = None
     tokens: Annotated[
-        str | None, typer.Option(help="Tokens to train each model on, such as 5M; repetitions count.")
+        str | None,
+        typer.Option(help="Text, pairs: tokens to train each model on, such as 5M; repetitions count."),
+        OnlyFor(data=("text", "pairs"), models="to train"),
+    ] = None
+    epochs: Annotated[
+        float | None,
+        typer.Option(help="All but text: passes over the training split."),
+        OnlyFor(data=("pairs", "labelled", "tagged"), models="to train"),
     ] = None
     seconds: Annotated[float | None, typer.Option(help="Seconds to train each model for. Default: 60.")] = None
 
     @property
     def options(self) -> dict[str, Any]:
         params, tokens = _parse_count(self.params, "--params"), _parse_count(self.tokens, "--tokens")
-        return {"params": params, "tokens": tokens, "seconds": self.seconds}
+        return {"params": params, "tokens": tokens, "epochs": self.epochs, "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,17 @@ def compare(
         ),
     ] = None,
     *,
-    data: Annotated[str, typer.Option(help="Text or pairs: a built-in corpus, a file, a folder, …")] = "pydocs",
+    data: Annotated[
+        str,
+        typer.Option(help="Text, pairs, labelled texts or tagged words: a built-in corpus, a file, a folder, …"),
+    ] = "pydocs",
     budget: Annotated[BudgetFlags, OnlyFor(models="to train")],
     context: Annotated[
-        int | None, typer.Option(help="Context of all models, in tokens. Default: 128 for text, 512 for pairs.")
+        int | None,
+        typer.Option(
+            help="Context of all models, in tokens. Default: 128 for text and tagged words, 256 for labelled texts, "
+            "512 for pairs."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -110,10 +124,11 @@ def compare(
     """Compare several models on the same data at the same budget.
 
     All models use the same data and tokenizer; neural ones have about --params parameters and are trained for the same
-    number of --tokens or --seconds. Language models are scored in bits per byte of held-out text. Sequence-to-sequence
-    models translate held-out sources and are scored by exact match or BLEU, also by the length of the source. Each
-    model is a run in --out, next to compare.json, compare.md and compare.png. The table is in the order of the models,
-    by default that of their years, and marks the best.
+    number of --tokens, --epochs or --seconds. Language models are scored in bits per byte of held-out text.
+    Sequence-to-sequence models translate held-out sources and are scored by exact match or BLEU, also by the length of
+    the source. Classifiers and taggers are scored by accuracy and F1 on the same held-out examples; a model that starts
+    from weights has their size and their tokenizer. Each model is a run in --out, next to compare.json, compare.md and
+    compare.png. The table is in the order of the models, by default that of their years, and marks the best.
 
     \b
     Examples:
@@ -121,6 +136,8 @@ def compare(
       headway compare ngram rnn gpt --seconds 1 --params 50k --set tokenizer.vocab_size=300
       headway compare --data my.txt --tokens 5k --params 50k
       headway compare seq2seq --data dates+4 --long-data dates+24 --tokens 10k --params 50k --limit 50
+      headway compare bow bilstm --data labels.csv --set data.label=label --epochs 1 --params 50k
+      headway compare bow bert --data tags.conll --epochs 1 --params 50k
       headway compare runs/demo ngram --json
     """
     if show_list:
@@ -158,10 +175,10 @@ def compare(
 def _check_options(models: list[str], data: str, settings: list[str]) -> None:
     """Refuse options that are for another kind of data, and a budget where no model is trained."""
     from headway.comparison.budget import data_kind, shared_recipe
-    from headway.comparison.selection import Overrides, is_run
+    from headway.comparison.selection import KIND_NAMES, Overrides, is_run
 
     kind = data_kind(shared_recipe(data, Overrides.parse(settings).shared).data)
-    check_options_for(f"{data}, which holds {kind}", data=kind)
+    check_options_for(f"{data}, which holds {KIND_NAMES[kind]}", data=kind)
     if models and all(map(is_run, models)):
         check_options_for("runs, which are scored as they are", models="trained")
 
@@ -182,7 +199,7 @@ def _default_out_dir(resume: bool) -> Path:
 
 def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, json: bool) -> None:
     """Write compare.md and the plot, and print the results."""
-    from headway.comparison.report import render_markdown, render_text
+    from headway.comparison.report import best_result, render_markdown, render_text
     from headway.display import print_status
     from headway.files import write_text
 
@@ -193,8 +210,10 @@ def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, jso
         return
     print(render_text(comparison))
     print_status(f"\nin {out_dir}: compare.json, compare.md{'' if picture is None else f'; plot: {picture}'}")
-    verb = "generate" if comparison.kind == "text" else "eval"
-    print_status(f"try:   {command(f'{verb} {shlex.quote(str(comparison.results[-1].run))}')}")
+    verb, result = ("generate" if comparison.kind == "text" else "eval"), comparison.results[-1]
+    if comparison.kind in ("labelled", "tagged"):
+        result = best_result(comparison) or result
+    print_status(f"try:   {command(f'{verb} {shlex.quote(str(result.run))}')}")
 
 
 def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | None:
@@ -213,19 +232,39 @@ def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | 
 
 
 def _print_models(json: bool) -> None:
-    from headway.comparison import PAIR_TEMPLATES, TEXT_TEMPLATES
+    from headway.comparison.lineup import LINEUPS
+    from headway.comparison.selection import KIND_NAMES, missing_weights
 
-    lineups = {"text": TEXT_TEMPLATES, "pairs": PAIR_TEMPLATES}
+    missing = {kind: missing_weights(kind) for kind in LINEUPS}
     if json:
         print_json({
-            kind: {name: {"year": template.year, "title": template.title} for name, template in lineup.items()}
-            for kind, lineup in lineups.items()
+            kind: {
+                name: {
+                    "year": template.year,
+                    "title": template.title,
+                    "init_from": template.init_from,
+                    "install": missing[kind].get(name),  # the command, if the weights are not installed
+                }
+                for name, template in lineup.items()
+            }
+            for kind, lineup in LINEUPS.items()
         })  # fmt: skip
         return
-    for kind, lineup in lineups.items():
-        print(f"for {kind}:")
+    for kind, lineup in LINEUPS.items():
+        kinds = [other for other in LINEUPS if LINEUPS[other] is lineup]
+        if kind != kinds[0]:  # listed already
+            continue
+        print(f"for {' and '.join(KIND_NAMES[other] for other in kinds)}:")
         for name, template in lineup.items():
-            print(f"  {template.year}  {name:<12} {template.title}")
+            note = _weights_note(template, missing[kind].get(name))
+            print(f"  {template.year}  {name:<12} {template.title}{note}")
+
+
+def _weights_note(template: "ModelTemplate", install_command: str | None) -> str:
+    """Whether the weights that a model starts from are installed."""
+    if template.init_from is None:
+        return ""
+    return "; installed" if install_command is None else f"; not installed: {install_command}"
 
 
 def _parse_count(text: str | None, flag: str) -> int | None:

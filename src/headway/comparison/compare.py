@@ -1,7 +1,7 @@
 """Train several models on the same data, with the same tokenizer and the same budget, and score them alike.
 
     tokenizer = trained once, on the training split
-    for each model:  train(its recipe, for the budget's tokens or seconds);  score(its best checkpoint)
+    for each model:  train(its recipe, for the budget's tokens, epochs or seconds);  score(its best checkpoint)
 
 Each model is an ordinary run in its own folder, which `headway eval`, `generate` and `show` open. Results are read back
 from these folders, so a run that was trained earlier can take part as well.
@@ -21,7 +21,7 @@ from headway.comparison.budget import (
     Budget,
     SharedSettings,
     data_kind,
-    iter_texts,
+    iter_contents,
     shared_recipe,
     shared_tokenizer,
 )
@@ -38,11 +38,13 @@ from headway.comparison.scoring import Evaluator, ScoringOptions, make_evaluator
 from headway.comparison.selection import (
     Candidate,
     GivenModel,
+    ModelOrName,
     Overrides,
     check_overrides,
     find_candidates,
     is_finished,
     leakage_warning,
+    missing_weights,
     shared_context,
 )
 from headway.config import NGramConfig, Recipe, load_recipe
@@ -52,7 +54,7 @@ from headway.devices import parse_device
 from headway.errors import CheckpointError
 from headway.files import free_name, non_finite_to_null, write_text
 from headway.models import load
-from headway.models.base import LanguageModel, Seq2SeqLM
+from headway.models.base import tokenizer_of
 from headway.runs import Run
 from headway.tokenizers import Tokenizer
 from headway.training.callbacks import Callbacks, progress_callbacks
@@ -62,11 +64,12 @@ from headway.training.train import train
 
 
 def compare(
-    models: Sequence[str | LanguageModel | Seq2SeqLM] = (),
+    models: Sequence[ModelOrName] = (),
     *,
     data: str = "pydocs",
     params: int | None = None,
     tokens: int | None = None,
+    epochs: float | None = None,
     seconds: float | None = None,
     context: int | None = None,
     settings: Sequence[str] = (),
@@ -83,10 +86,12 @@ def compare(
 ) -> Comparison:
     """Train and score several models on the same data.
 
-    `models` are names: of templates (`TEXT_TEMPLATES`, `PAIR_TEMPLATES`), of families you registered, of recipes and
-    TOML files. Runs, and models that you pass themselves, are scored as they are. The default is every template for
-    this kind of data. `settings` are those of recipes, for all models ("train.seed=2"; a setting of `model` for those
-    that have it) or for one ("gpt:model.dropout=0.1").
+    `models` are names: of templates (`TEXT_TEMPLATES`, `PAIR_TEMPLATES`, `ENCODER_TEMPLATES`), of families you
+    registered, of recipes and TOML files. Runs, and models that you pass themselves, are scored as they are. The
+    default is every template for this kind of data, unless the weights it starts from are not installed. `settings` are
+    those of recipes, for all models ("train.seed=2"; a setting of `model` for those that have it) or for one
+    ("gpt:model.dropout=0.1").
+    The budget is a number of `seconds`; of `tokens`, for text and pairs; or of `epochs`, for all but text.
     Sequence-to-sequence models translate the first `limit` sources of the evaluation split, and as many of
     `long_data`, a second data source with longer sentences. With `resume`, models that are finished in `out` are not
     trained again.
@@ -97,7 +102,7 @@ def compare(
     setup = _set_up(
         models,
         data,
-        Budget(params, tokens, seconds),
+        Budget(params, tokens, seconds, epochs),
         context,
         Overrides.parse(settings),
         ScoringOptions(long_data, limit, num_beams, prompt, sample_tokens),
@@ -125,6 +130,7 @@ def compare(
         longest=setup.evaluator.longest_train_source(shared.tokenizer) if recipes else None,
         prompt=setup.evaluator.prompt,
         path=str(out_dir),
+        unit=setup.budget.unit,
         interrupted=not is_trained,
     )
     if is_trained:
@@ -144,6 +150,7 @@ class _Setup:
     context: int
     overrides: Overrides
     candidates: dict[str, Candidate]
+    left_out: dict[str, str]  # templates whose weights are not installed, and what installs them
     evaluator: Evaluator
 
     @property
@@ -151,7 +158,7 @@ class _Setup:
         return any(setting.startswith("tokenizer.") for setting in self.overrides.shared)
 
     def manifest(self) -> dict[str, Any]:
-        splits = (iter_texts(self.recipe, self.kind, split) for split in ("train", self.evaluator.split))
+        splits = (iter_contents(self.recipe, self.kind, split) for split in ("train", self.evaluator.split))
         return {
             "data": self.data,
             **asdict(self.budget),
@@ -163,7 +170,7 @@ class _Setup:
 
 
 def _set_up(
-    models: Sequence[str | LanguageModel | Seq2SeqLM],
+    models: Sequence[ModelOrName],
     data: str,
     budget: Budget,
     context: int | None,
@@ -172,16 +179,18 @@ def _set_up(
 ) -> _Setup:
     recipe = shared_recipe(data, overrides.shared)
     kind = data_kind(recipe.data)
+    budget.check_unit(data, kind)
     candidates = find_candidates(models, kind)
     check_overrides(overrides, candidates)
     context = shared_context(context, kind, candidates)
     evaluator = make_evaluator(recipe, kind, context, options)
-    return _Setup(data, recipe, kind, budget, context, overrides, candidates, evaluator)
+    left_out = {} if models else missing_weights(kind)
+    return _Setup(data, recipe, kind, budget, context, overrides, candidates, left_out, evaluator)
 
 
 def _prepare(setup: _Setup, out_dir: Path, on_message: OnMessage) -> tuple[SharedSettings, dict[str, Recipe]]:
     """Train the tokenizer, derive every recipe and write the manifest. Nothing is written if anything is wrong."""
-    manifest = setup.manifest()
+    manifest, notes = setup.manifest(), _check_labels(setup)
     finished = [name for name in setup.candidates if is_finished(out_dir / name)]
     check_same_settings(out_dir, manifest, finished)
     tokenizer_dir = out_dir / "tokenizer"
@@ -195,11 +204,26 @@ def _prepare(setup: _Setup, out_dir: Path, on_message: OnMessage) -> tuple[Share
             recipes[name] = shared.recipe_for(candidate, setup.overrides.shared, own_settings)
         elif isinstance(candidate, Path) and (warning := leakage_warning(candidate, setup.recipe.data)):
             on_message(f"warning     {name} {warning}")
-    for note in _unused_settings(setup, recipes):
+    notes += [
+        f"{name} is left out: its weights are not installed; to compare it too: {command}"
+        for name, command in setup.left_out.items()
+    ]
+    for note in [*notes, *_unused_settings(setup, recipes)]:
         on_message(f"note        {note}")
     manifest["recipes"] = check_same_recipes(out_dir, recipes, finished)
     write_manifest(out_dir, manifest, tokenizer)
     return shared, recipes
+
+
+def _check_labels(setup: _Setup) -> list[str]:
+    """Raise if a model could not predict the labels of the data; returns notes on labels."""
+    configs: dict[str, Any] = {}
+    for name, candidate in setup.candidates.items():
+        if isinstance(candidate, Path):
+            configs[name] = load_recipe(candidate).model
+        elif isinstance(candidate, GivenModel):
+            configs[name] = candidate.model.config
+    return setup.evaluator.check_labels(configs, is_training=len(configs) < len(setup.candidates))
 
 
 def _unused_settings(setup: _Setup, recipes: Mapping[str, Recipe]) -> list[str]:
@@ -268,6 +292,7 @@ def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator,
     n_tokens, steps = int(end["train_tokens"]), int(end["step"])
     seq_len = recipe.train.seq_len or recipe.model.context or 0
     token_flops = start.get("flops_per_token") or flops_per_token(model.config, seq_len)
+    target_flops = token_flops * evaluator.tokens_per_target(model.tokenizer)
     template = candidate if isinstance(candidate, ModelTemplate) else None
     scores, by_length = evaluator.score(model, tokenizer)
     return ModelResult(
@@ -278,12 +303,14 @@ def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator,
         n_params=model.n_params,
         n_tokens=n_tokens,
         steps=steps,
-        flops=n_tokens * token_flops,
+        flops=n_tokens * target_flops,
         seconds=float(end["seconds"]),
         scores=scores,
-        curve=[] if isinstance(candidate, Path) else _training_curve(log, n_tokens, steps, token_flops),
+        curve=[] if isinstance(candidate, Path) else _training_curve(log, n_tokens, steps, target_flops, evaluator),
         by_length=by_length,
         sample=evaluator.sample(model),
+        init_from=recipe.finetune.init_from,
+        vocab_size=_own_vocab_size(model, tokenizer),
     )
 
 
@@ -304,17 +331,24 @@ def _score_model(name: str, model: Any, evaluator: Evaluator, tokenizer: Tokeniz
         scores=scores,
         by_length=by_length,
         sample=evaluator.sample(model),
+        vocab_size=_own_vocab_size(model, tokenizer),
     )
 
 
+def _own_vocab_size(model: Any, tokenizer: Tokenizer) -> int | None:
+    """The vocabulary of a model's tokenizer; None if that is the shared one."""
+    own = tokenizer_of(model)
+    return None if own is None or own.vocab == tokenizer.vocab else own.vocab_size
+
+
 def _training_curve(
-    log: Sequence[Mapping[str, Any]], n_tokens: int, steps: int, token_flops: float
+    log: Sequence[Mapping[str, Any]], n_tokens: int, steps: int, target_flops: float, evaluator: Evaluator
 ) -> list[CurvePoint]:
     """The validation scores of a run, and what its training had cost until then."""
     points = []
     for record in log:
-        score = record.get("bits_per_byte", record.get("nats_per_target"))
+        score = record.get(evaluator.curve_metric)
         if "event" not in record and score is not None and steps:
             tokens = n_tokens * record["step"] / steps
-            points.append(CurvePoint(tokens, tokens * token_flops, record["seconds"], score))
+            points.append(CurvePoint(tokens, tokens * target_flops, record["seconds"], score))
     return points

@@ -2,7 +2,7 @@
 
 A template is a recipe's `[model]` and `[train]` with one free number, the width. `scale_to_params` finds the width
 whose parameter count is nearest to the one you ask for. Data, tokenizer and budget are shared by all models of a
-comparison (budget.py).
+comparison (budget.py). A template with `init_from` starts from weights, so it has their size and their tokenizer.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,7 @@ class ModelTemplate:
     title: str
     model: Callable[[int], dict[str, Any]]  # width → the recipe's [model] table
     train: dict[str, Any] = field(default_factory=dict)  # the recipe's [train] table
+    init_from: str | None = None  # start from these weights
 
     @property
     def family(self) -> str:
@@ -33,7 +34,7 @@ class ModelTemplate:
 
     @property
     def is_scalable(self) -> bool:
-        """Whether the template has a width. An n-gram has none: its size follows from the text."""
+        """Whether the template has a width. The size of an n-gram follows from the text."""
         return self.model(WIDTH_STEP) != self.model(2 * WIDTH_STEP)
 
 
@@ -115,6 +116,42 @@ PAIR_TEMPLATES: dict[str, ModelTemplate] = {
         },
         {"lr": 3e-3},
     ),
+}
+
+# For labelled texts and for tagged words. Learning rates are the best of a few tried on IMDB.
+ENCODER_TEMPLATES: dict[str, ModelTemplate] = {
+    "bow": ModelTemplate(
+        2012,
+        "bag of words and bigrams (Wang & Manning; embedded as by Joulin et al. 2017)",
+        lambda width: {"family": "bow"},
+        {"lr": 1e-2},
+    ),
+    "bilstm": ModelTemplate(
+        2015,
+        "bidirectional LSTM (Huang et al.)",
+        lambda width: {"family": "bilstm", "d_model": width, "d_hidden": width, "pooling": "max", "dropout": 0.3},
+        {"lr": 2e-3},
+    ),
+    "bert": ModelTemplate(
+        2019,
+        "BERT with 4 blocks, from random weights (Devlin et al.)",
+        lambda width: {"family": "bert", "n_layers": 4, "n_heads": 4, "d_model": width, "norm_order": "pre"},
+        {"lr": 1e-3},
+    ),
+    "minilm": ModelTemplate(
+        2020,
+        "BERT with 6 blocks, from pre-trained weights (Wang et al.)",
+        lambda width: {"family": "bert"},
+        {"lr": 1e-4},
+        init_from="minilm",
+    ),
+}
+
+LINEUPS = {  # by the kind of data
+    "text": TEXT_TEMPLATES,
+    "pairs": PAIR_TEMPLATES,
+    "labelled": ENCODER_TEMPLATES,
+    "tagged": ENCODER_TEMPLATES,
 }
 
 

@@ -3,19 +3,32 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.analysis.comparison_plots import PlotLine, plot_compute, plot_lengths
+from headway.analysis.comparison_plots import PlotLine, plot_compute, plot_lengths, plot_training
 from headway.comparison.results import Comparison, ModelResult
 
-TITLES = {"bits_per_byte": "bits per byte", "perplexity": "perplexity", "exact_match": "exact match", "bleu": "BLEU"}
+TITLES = {  # of the metrics, in the order of their columns
+    "bits_per_byte": "bits per byte",
+    "perplexity": "perplexity",
+    "exact_match": "exact match",
+    "bleu": "BLEU",
+    "micro_f1": "micro-F1",
+    "f1": "entity F1",
+    "accuracy": "accuracy",
+    "macro_f1": "macro-F1",
+}
 FORMATS = {"bits_per_byte": "{:.4f}", "perplexity": "{:,.2f}", "exact_match": "{:.1%}", "bleu": "{:.2f}"}
+PERCENT = "{:.2%}"  # of the other metrics
+TARGETS = {"text": "tokens", "pairs": "tokens", "labelled": "examples", "tagged": "words"}  # that training counts
 
 _Row = list[str]
 
 
 def render_text(comparison: Comparison) -> str:
-    """All results for a terminal: the table, the scores by length, the samples."""
+    """All results for a terminal: the table, notes, the scores by length, the samples."""
     header, rows = _result_table(comparison)
     parts = [_summary(comparison), "", _aligned(header, rows, left=1)]
+    if notes := _notes(comparison):
+        parts += ["", *notes]
     if lengths := _length_table(comparison):
         parts += ["", _length_title(comparison), "", _aligned(*lengths)]
     for result in comparison.results:
@@ -28,7 +41,7 @@ def render_text(comparison: Comparison) -> str:
 
 def render_markdown(comparison: Comparison) -> str:
     """The same as a Markdown document."""
-    parts = [_summary(comparison), _markdown_table(*_result_table(comparison), left=1)]
+    parts = [_summary(comparison), _markdown_table(*_result_table(comparison), left=1), *_notes(comparison)]
     if lengths := _length_table(comparison):
         parts += [_length_title(comparison), _markdown_table(*lengths)]
     for result in comparison.results:
@@ -40,7 +53,8 @@ def render_markdown(comparison: Comparison) -> str:
 
 
 def plot(comparison: Comparison, file: str | Path) -> Path:
-    """Language models: bits per byte against training FLOPs. Sequence-to-sequence: the score against source length."""
+    """Language models: bits per byte against training FLOPs. Sequence-to-sequence: the score against source length.
+    Classifiers and taggers: the score against what the budget counts, the examples or the seconds of training."""
     title = f"{comparison.data}, {comparison.budget}"
     if comparison.kind == "text":
         lines = [
@@ -52,6 +66,8 @@ def plot(comparison: Comparison, file: str | Path) -> Path:
             for result in comparison.results
         ]
         return plot_compute(lines, file, ylabel="bits per byte of held-out text", title=title)
+    if comparison.kind in ("labelled", "tagged"):
+        return _plot_training(comparison, file, title)
     is_exact_match = comparison.metric == "exact_match"
     lines = [
         PlotLine(
@@ -72,6 +88,27 @@ def plot(comparison: Comparison, file: str | Path) -> Path:
     )
 
 
+def _plot_training(comparison: Comparison, file: str | Path, title: str) -> Path:
+    in_seconds, has_curves = comparison.unit == "seconds", any(result.curve for result in comparison.results)
+    split = "validation" if has_curves or comparison.split == "valid" else "test"
+    lines = [
+        PlotLine(
+            _label(result),
+            [point.seconds if in_seconds else point.tokens for point in result.curve],
+            [100 * point.score for point in result.curve] or [100 * result.scores[comparison.metric]],
+        )
+        for result in comparison.results
+    ]
+    return plot_training(
+        lines,
+        file,
+        ylabel=f"{TITLES[comparison.metric]} on the {split} split (%)",
+        xlabel="seconds of training" if in_seconds else f"{TARGETS[comparison.kind]} trained on",
+        title=title,
+        suffix=("as trained" if comparison.split == "valid" else "as trained, test split") if has_curves else "",
+    )
+
+
 def _label(result: ModelResult) -> str:
     return f"{result.name} ({result.year})" if result.year else result.name
 
@@ -79,34 +116,54 @@ def _label(result: ModelResult) -> str:
 def _summary(comparison: Comparison) -> str:
     split = "test" if comparison.split == "test" else "validation"
     summary = f"{comparison.data}, {comparison.budget}; scored on the {split} split, {comparison.size}"
-    if comparison.kind == "text":
+    if comparison.kind != "pairs":
         summary += f", context {comparison.context}, vocabulary {comparison.vocab_size:,}"
     return summary
 
 
+def _notes(comparison: Comparison) -> list[str]:
+    """What the models do not share."""
+    notes = []
+    for result in comparison.results:
+        size = f"{result.vocab_size:,} tokens" if result.vocab_size is not None else ""
+        if result.init_from is not None:
+            tokenizer = f" and their tokenizer, of {size}" if size else ""
+            notes.append(f"{result.name} starts from given weights ({result.init_from}): it has their size{tokenizer}.")
+        elif size:
+            notes.append(f"{result.name} has its own tokenizer, of {size}.")
+    return notes
+
+
 def _result_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
     """The header and one row per model."""
-    metrics = [name for name in TITLES if name in comparison.results[0].scores]
-    header = ["year", "model", "parameters", "tokens", "FLOPs", "seconds", *(TITLES[name] for name in metrics)]
-    best = _best(comparison)
+    metrics = [name for name in TITLES if all(name in result.scores for result in comparison.results)]
+    targets = TARGETS[comparison.kind]
+    header = ["year", "model", "parameters", targets, "FLOPs", "seconds", *(TITLES[name] for name in metrics)]
+    best = best_result(comparison)
+    best_score = None if best is None else best.scores[comparison.metric]
     header.append("")
     rows = [
         [
             str(result.year or ""),
             result.name,
             f"{result.n_params:,}",
-            f"{result.n_tokens:,}",
-            f"{result.flops:.2g}" if result.flops else "0",
-            f"{result.seconds:.1f}",
-            *(FORMATS[name].format(result.scores[name]) for name in metrics),
-            "best" if result is best else "",
+            *_cost(result),
+            *(FORMATS.get(name, PERCENT).format(result.scores[name]) for name in metrics),
+            "best" if result.scores[comparison.metric] == best_score else "",
         ]
         for result in comparison.results
     ]
     return header, rows
 
 
-def _best(comparison: Comparison) -> ModelResult | None:
+def _cost(result: ModelResult) -> _Row:
+    """Targets, FLOPs and seconds of training; empty for a model object, whose training is unknown."""
+    if not result.run:
+        return ["", "", ""]
+    return [f"{result.n_tokens:,}", f"{result.flops:.2g}" if result.flops else "0", f"{result.seconds:.1f}"]
+
+
+def best_result(comparison: Comparison) -> ModelResult | None:
     """The model with the best score; None if there is no other to compare it with."""
     if len(comparison.results) < 2:
         return None

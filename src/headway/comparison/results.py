@@ -11,7 +11,7 @@ class CurvePoint:
     tokens: float
     flops: float
     seconds: float
-    score: float  # bits per byte; for pairs, nats per target token
+    score: float  # bits per byte; for pairs, nats per target token; else the metric of the comparison
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,16 @@ class ModelResult:
     title: str
     run: str
     n_params: int
-    n_tokens: int  # trained on, repetitions included
+    n_tokens: int  # trained on, repetitions included; of labelled texts and tagged words, their number
     steps: int
-    flops: float  # of training; 0 for an n-gram, which multiplies nothing
+    flops: float  # of training; 0 for an n-gram or a bag of words, which multiply nothing
     seconds: float
-    scores: dict[str, float]  # bits_per_byte, perplexity; or exact_match, bleu
+    scores: dict[str, float]  # bits_per_byte, perplexity; or exact_match, bleu; or accuracy, macro_f1, f1
     curve: list[CurvePoint] = field(default_factory=list)
     by_length: list[LengthBucket] = field(default_factory=list)
     sample: str = ""
+    init_from: str | None = None  # the weights it started from, whose tokenizer it has
+    vocab_size: int | None = None  # of its tokenizer, where it is not the shared one
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
@@ -53,17 +55,18 @@ class Comparison:
     """All models of a comparison, and what they were scored on."""
 
     data: str
-    kind: str  # "text" or "pairs"
+    kind: str  # "text", "pairs", "labelled" or "tagged"
     split: str  # the split that is scored, "valid" or "test"
     size: str  # of that split, in words
     context: int
     vocab_size: int
-    budget: str
+    budget: str  # in words
     results: list[ModelResult]
-    metric: str  # the one that counts: "bits_per_byte", "exact_match", "bleu"
+    metric: str  # the one that counts: "bits_per_byte", "exact_match", "bleu", "accuracy", "f1"
     longest: int | None = None  # pairs: tokens of the longest source in the training split
     prompt: str = ""
     path: str = ""
+    unit: str = "tokens"  # of the budget: "tokens", "seconds" or "epochs"
     interrupted: bool = False  # while training: there are no results yet; `resume=True` continues
 
     def __repr__(self) -> str:

@@ -1,31 +1,40 @@
 """How models are scored: language models in bits per byte with the same context for all; sequence-to-sequence models
-by their translations, also by the length of the source (Bahdanau et al. 2015, Figure 2)."""
+by their translations, also by the length of the source (Bahdanau et al. 2015, Figure 2); classifiers and taggers by
+their predictions for the same held-out records."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from headway.comparison.budget import EVAL_BATCH_SIZES, SAMPLE_RECORDS, selection_metric
 from headway.comparison.results import LengthBucket
+from headway.comparison.selection import KIND_NAMES, OBJECTIVES
 from headway.config import Recipe
+from headway.data.datasets.classification import encode_texts, text_of
+from headway.data.datasets.encoder_inputs import label_names
+from headway.data.datasets.tagging import TaggingDataset
+from headway.data.records import LabelledText, Record, TaggedSentence
 from headway.data.sources import open_pairs
 from headway.data.splits import read_split, sources_of
 from headway.data.synthetic_tasks import is_task
 from headway.errors import ConfigError, DataError, count
 from headway.evaluation import metrics
 from headway.evaluation.perplexity import evaluate
+from headway.evaluation.reports import make_report
 from headway.generation.generate import generate
 from headway.generation.translate import translate
 from headway.models import Model
 from headway.models.adapter import language_model
 from headway.tokenizers import Tokenizer
-from headway.training.record_datasets import iter_pairs
+from headway.training.record_datasets import iter_pairs, iter_records
 
 MIN_BUCKET_PAIRS = 10  # a score of fewer pairs says nothing
 MAX_BUCKETS = 10
 PROMPT_WORDS = 5
 TRANSLATE_BATCH_SIZE = 128
+MAX_LABELS_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Evaluator(Protocol):
     split: Literal["valid", "test"]
     size: str  # of the split, in words
     metric: str  # of `scores`, the one that counts
+    curve_metric: str  # of the validation scores in the log of a run, the one that its curve shows
     prompt: str
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]: ...
@@ -51,13 +61,25 @@ class Evaluator(Protocol):
 
     def longest_train_source(self, tokenizer: Tokenizer) -> int | None: ...
 
+    def tokens_per_target(self, tokenizer: Tokenizer) -> float:
+        """Tokens that a model computes for each target that training counts."""
+        ...
+
+    def check_labels(self, scored: Mapping[str, Any], *, is_training: bool) -> list[str]:
+        """Raise if a model could not predict the labels of the data; returns notes. `scored` are the configs of the
+        models that are scored as they are; `is_training`: others are trained."""
+        ...
+
 
 def make_evaluator(recipe: Recipe, kind: str, context: int, options: ScoringOptions) -> Evaluator:
     if kind == "pairs":
         return PairsEvaluator(recipe, options)
     if options.long_data is not None:
-        raise ConfigError(f"long_data={options.long_data!r} is for pairs, but {recipe.data.path} is text: leave it out")
-    return TextEvaluator(recipe, context, options)
+        raise ConfigError(
+            f"long_data={options.long_data!r} is for pairs, but {recipe.data.path} holds {KIND_NAMES[kind]}: leave it "
+            f"out"
+        )
+    return TextEvaluator(recipe, context, options) if kind == "text" else RecordEvaluator(recipe, kind, context)
 
 
 def evaluation_split(recipe: Recipe) -> Literal["valid", "test"]:
@@ -81,7 +103,7 @@ def first_words(text: str) -> str:
 class TextEvaluator:
     """Bits per byte and perplexity, in consecutive windows of `context` tokens."""
 
-    metric = "bits_per_byte"
+    metric = curve_metric = "bits_per_byte"
 
     def __init__(self, recipe: Recipe, context: int, options: ScoringOptions):
         self.split, self.context, self.sample_tokens = evaluation_split(recipe), context, options.sample_tokens
@@ -110,9 +132,17 @@ class TextEvaluator:
     def longest_train_source(self, tokenizer: Tokenizer) -> None:
         return None
 
+    def tokens_per_target(self, tokenizer: Tokenizer) -> float:
+        return 1.0
+
+    def check_labels(self, scored: Mapping[str, Any], *, is_training: bool) -> list[str]:
+        return []
+
 
 class PairsEvaluator:
     """Exact match, and BLEU where a source has more than one right translation."""
+
+    curve_metric = "nats_per_target"
 
     def __init__(self, recipe: Recipe, options: ScoringOptions):
         self.recipe, self.split, self.num_beams = recipe, evaluation_split(recipe), options.num_beams
@@ -173,6 +203,112 @@ class PairsEvaluator:
 
     def sample(self, model: Model) -> str:
         return ""
+
+    def tokens_per_target(self, tokenizer: Tokenizer) -> float:
+        return 1.0
+
+    def check_labels(self, scored: Mapping[str, Any], *, is_training: bool) -> list[str]:
+        return []
+
+
+class RecordEvaluator:
+    """Classifiers and taggers: the metrics of their reports (evaluation/reports.py)."""
+
+    prompt = ""
+
+    def __init__(self, recipe: Recipe, kind: str, context: int):
+        self.recipe, self.kind, self.context = recipe, kind, context
+        self.split = evaluation_split(recipe)
+        self.metric = self.curve_metric = selection_metric(recipe, kind)
+        self.records = list(iter_records(recipe, self.split, kind))
+        if not self.records:
+            raise _empty_split_error(recipe)
+        train = list(iter_records(recipe, "train", kind))
+        self.train_sample = train[:: max(1, len(train) // SAMPLE_RECORDS)]
+        self.labels, self.train_labels = labels_in(self.records), labels_in(train)
+        n_labels = len(set(self.labels) | set(self.train_labels))
+        if kind == "labelled":
+            self.size = f"{count(len(self.records), 'text')} with {count(n_labels, 'label')}"
+        else:
+            n_words = sum(len(record.words) for record in self.records if isinstance(record, TaggedSentence))
+            sentences, words = count(len(self.records), "sentence"), count(n_words, "word")
+            self.size = f"{sentences} of {words} with {count(n_labels, 'tag')}"
+
+    def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]:
+        report = make_report(
+            OBJECTIVES[self.kind],
+            model,
+            self.records,
+            context=self.context,
+            batch_size=EVAL_BATCH_SIZES[self.kind],
+        )
+        assert report is not None  # both objectives have one
+        if self.metric not in report.metrics:
+            raise ConfigError(
+                f"eval.metric={self.metric!r} is not defined for these labels; choose {' or '.join(report.metrics)}"
+            )
+        return dict(report.metrics), []
+
+    def check_labels(self, scored: Mapping[str, Any], *, is_training: bool) -> list[str]:
+        unseen = [label for label in self.labels if label not in self.train_labels]
+        if is_training and unseen:
+            raise DataError(
+                f"no training example of {self.recipe.data.path} has {_listed(unseen)}, which the {self.split} split "
+                f"has: correct such examples, leave them out, or add some for training"
+            )
+        notes = [self._check_model(name, config.labels, config.multi_label) for name, config in scored.items()]
+        return [note for note in notes if note]
+
+    def _check_model(self, name: str, labels: Sequence[str], multi_label: bool) -> str:
+        """Raise if the labels of a model are not those of the data; a note if it has more of them."""
+        path, noun = self.recipe.data.path, "labels" if self.kind == "labelled" else "tags"
+        if multi_label != (self.recipe.data.label_separator is not None):
+            kinds = ("one label", "any number of labels")
+            raise DataError(
+                f"{name} gives each text {kinds[multi_label]}, but {path} is read with {kinds[not multi_label]} per "
+                f"text (data.label_separator): leave {name} out"
+            )
+        if unknown := [label for label in self.labels if label not in labels]:
+            raise DataError(
+                f"{name} has the {noun} {_listed(labels)}, but the {self.split} split of {path} has "
+                f"{_listed(self.labels)}: it cannot predict {_listed(unknown)}; leave {name} out, or train it on these "
+                f"{noun}"
+            )
+        if extra := [label for label in labels if label not in (*self.labels, *self.train_labels)]:
+            return f"{name} has {noun} that {path} does not have: {_listed(extra)}"
+        return ""
+
+    def tokens_per_target(self, tokenizer: Tokenizer) -> float:
+        """Mean tokens, special ones included, of a text, or per word; over a sample of the training split."""
+        texts = [record for record in self.train_sample if isinstance(record, LabelledText)]
+        if texts:
+            ids = encode_texts(tokenizer, [text_of(record) for record in texts], self.context).ids
+            return sum(map(len, ids)) / len(ids)
+        sentences = [record for record in self.train_sample if isinstance(record, TaggedSentence)]
+        dataset = TaggingDataset(sentences, tokenizer, self.context)
+        return float(dataset.lengths.sum() / dataset.label_counts.sum())
+
+    def sample(self, model: Model) -> str:
+        return ""
+
+    def longest_train_source(self, tokenizer: Tokenizer) -> None:
+        return None
+
+
+def labels_in(records: Iterable[Record]) -> list[str]:
+    """The labels or tags of records, sorted as those of a model are."""
+    names: set[str] = set()
+    for record in records:
+        if isinstance(record, LabelledText):
+            names.update(record.labels)
+        elif isinstance(record, TaggedSentence):
+            names.update(record.tags)
+    return label_names(names, None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_LABELS_NAMED
+    return ", ".join(map(repr, names[:MAX_LABELS_NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def length_ranges(lengths: Sequence[int]) -> list[tuple[int, int]]:

@@ -10,17 +10,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headway.comparison.lineup import PAIR_TEMPLATES, TEXT_TEMPLATES, ModelTemplate, registered_template
+from headway.comparison.lineup import LINEUPS, ModelTemplate, registered_template
 from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
+from headway.config.init_source import family_of_source
 from headway.entry_points import load_declared, plugin_options
 from headway.errors import ConfigError, DataError, suggest
+from headway.installed_files import INSTALLED_MODELS
 from headway.models.adapter import AdaptedLM, language_model
 from headway.models.base import LanguageModel, Seq2SeqLM
+from headway.models.heads import Classifier, Head, Tagger
+from headway.models.init_from import FREE_SETTINGS, source_config
+from headway.prediction.heads import require_head
 from headway.runs import Run
 from headway.training.task import resolve_objective
 
-DEFAULT_CONTEXT = {"text": 128, "pairs": 512}  # tokens
-OBJECTIVES = {"text": "causal", "pairs": "pairs"}
+DEFAULT_CONTEXT = {"text": 128, "pairs": 512, "labelled": 256, "tagged": 128}  # tokens
+KIND_NAMES = {"text": "text", "pairs": "pairs", "labelled": "labelled texts", "tagged": "tagged words"}
+OBJECTIVES = {"text": "causal", "pairs": "pairs", "labelled": "classify", "tagged": "tag"}
 
 
 @dataclass(frozen=True)
@@ -32,26 +38,27 @@ class GivenModel:
     @property
     def name(self) -> str:
         inner = self.model.model if isinstance(self.model, AdaptedLM) else self.model
-        return type(inner).__name__.lower()
+        return inner.config.family if isinstance(inner, Head) else type(inner).__name__.lower()
 
 
+ModelOrName = str | LanguageModel | Seq2SeqLM | Head
 Candidate = ModelTemplate | Recipe | Path | GivenModel
 
 # ── candidates ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find_candidates(models: Sequence[str | LanguageModel | Seq2SeqLM], kind: str) -> dict[str, Candidate]:
-    """The candidates by the name of their folder; without names, all templates for data of this kind."""
-    lineup = TEXT_TEMPLATES if kind == "text" else PAIR_TEMPLATES
-    models = list(models) or list(lineup)
+def find_candidates(models: Sequence[ModelOrName], kind: str) -> dict[str, Candidate]:
+    """The candidates by the name of their folder; without names, all templates for data of this kind whose weights are
+    installed."""
+    models = list(models) or [name for name in LINEUPS[kind] if name not in missing_weights(kind)]
     names = [model for model in models if isinstance(model, str)]
     candidates: dict[str, Candidate] = {}
     for model in (model for model in models if not isinstance(model, str)):
-        given = GivenModel(model if kind == "pairs" and isinstance(model, Seq2SeqLM) else language_model(model))
+        given = _given_model(model, kind)
         key = next(name for name in _numbered(given.name) if name not in candidates and name not in names)
         candidates[key] = given
     for name in names:
-        candidate = _find_candidate(name, lineup)
+        candidate = _find_candidate(name, kind)
         is_shared = sum(_folder_name(other) == _folder_name(name) for other in names) > 1
         key = str(Path(name)) if isinstance(candidate, Path) and is_shared else _folder_name(name)
         if key in candidates:
@@ -61,6 +68,22 @@ def find_candidates(models: Sequence[str | LanguageModel | Seq2SeqLM], kind: str
         check_candidate(key, candidate, kind)
         candidates[key] = candidate
     return candidates
+
+
+def missing_weights(kind: str) -> dict[str, str]:
+    """The templates for data of this kind whose weights are not installed, and what installs them."""
+    names = {name: template.init_from for name, template in LINEUPS[kind].items() if template.init_from is not None}
+    models = {name: INSTALLED_MODELS[source] for name, source in names.items()}
+    return {name: model.install_command for name, model in models.items() if model.find() is None}
+
+
+def _given_model(model: Any, kind: str) -> GivenModel:
+    """A model object, which must be of the class that models of this kind of data have."""
+    if kind == "labelled":
+        return GivenModel(require_head(model, Classifier, "compare"))
+    if kind == "tagged":
+        return GivenModel(require_head(model, Tagger, "compare"))
+    return GivenModel(model if kind == "pairs" and isinstance(model, Seq2SeqLM) else language_model(model))
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -73,14 +96,17 @@ def _folder_name(name: str) -> str:
     return Path(name).stem if name.endswith(".toml") else Path(name).name
 
 
-def _find_candidate(name: str, lineup: Mapping[str, ModelTemplate]) -> Candidate:
+def _find_candidate(name: str, kind: str) -> Candidate:
+    lineup = LINEUPS[kind]
     if name in lineup:
         return lineup[name]
     if is_run(name):
         return Path(name)
-    if name in TEXT_TEMPLATES or name in PAIR_TEMPLATES:
-        needed, available = ("pairs", "text") if lineup is TEXT_TEMPLATES else ("text", "pairs")
-        raise ConfigError(f"{name} learns from {needed}, but the data is {available}; choose from {', '.join(lineup)}")
+    if needed := [KIND_NAMES[other] for other, templates in LINEUPS.items() if name in templates]:
+        raise ConfigError(
+            f"{name} learns from {' or '.join(needed)}, but the data is {KIND_NAMES[kind]}; choose from "
+            f"{', '.join(lineup)}"
+        )
     load_declared("family", name, FAMILIES)
     if name in FAMILIES:
         return registered_template(name)
@@ -105,10 +131,12 @@ def candidate_recipe(candidate: Recipe | Path) -> Recipe:
 def check_candidate(name: str, candidate: Candidate, kind: str) -> None:
     """Raise if a recipe or run has another objective than this comparison, or a run is unfinished."""
     if isinstance(candidate, ModelTemplate):
+        if candidate.init_from is not None:
+            family_of_source(candidate.init_from)  # raises if the weights are not installed
         if OBJECTIVES[kind] not in (allowed := FAMILIES[candidate.family].objectives):
             raise ConfigError(
-                f"the family {name} is trained for {' or '.join(allowed)}, but models of {kind} are trained with "
-                f"{OBJECTIVES[kind]!r}: leave it out"
+                f"the family {name} is trained for {' or '.join(allowed)}, but models of {KIND_NAMES[kind]} are "
+                f"trained with {OBJECTIVES[kind]!r}: leave it out"
             )
         return
     if isinstance(candidate, GivenModel):
@@ -116,8 +144,8 @@ def check_candidate(name: str, candidate: Candidate, kind: str) -> None:
     objective = resolve_objective(candidate_recipe(candidate))
     if objective != OBJECTIVES[kind]:
         raise ConfigError(
-            f"{name} has the objective {objective!r}, but models of {kind} are trained with {OBJECTIVES[kind]!r}: "
-            f"leave it out"
+            f"{name} has the objective {objective!r}, but models of {KIND_NAMES[kind]} are trained with "
+            f"{OBJECTIVES[kind]!r}: leave it out"
         )
     if isinstance(candidate, Path) and not is_finished(candidate):
         raise DataError(
@@ -144,22 +172,23 @@ def leakage_warning(run: Path, data: DataConfig) -> str | None:
     )
 
 
+def weights_of(candidate: ModelTemplate | Recipe) -> str | None:
+    """The weights that a candidate starts from, whose tokenizer it has; None for random ones."""
+    return candidate.init_from if isinstance(candidate, ModelTemplate) else candidate.finetune.init_from
+
+
 def model_fields(candidate: ModelTemplate | Recipe) -> tuple[str, ...]:
-    """The names of the settings that the candidate's model has."""
+    """The names of the settings that the candidate's model has, and that its weights, if it has any, leave free."""
     config = FAMILIES[candidate.family] if isinstance(candidate, ModelTemplate) else type(candidate.model)
-    return config.__struct_fields__
+    names = config.__struct_fields__
+    return names if weights_of(candidate) is None else tuple(name for name in names if name in FREE_SETTINGS)
 
 
 def shared_context(context: int | None, kind: str, candidates: Mapping[str, Candidate]) -> int:
-    """The context that all models are scored with: at most the shortest that any recipe or run has."""
+    """The context that all models are scored with: at most the shortest that any recipe, run or weights have."""
     shared = context or DEFAULT_CONTEXT[kind]
     for name, candidate in candidates.items():
-        if kind != "text" or isinstance(candidate, ModelTemplate):
-            continue
-        if isinstance(candidate, GivenModel):
-            limit = candidate.model.config.context
-        else:
-            limit = candidate_recipe(candidate).model.context
+        limit = None if kind == "pairs" else _longest_context(candidate)
         if limit is not None and limit < shared:
             if context is not None:
                 raise ConfigError(
@@ -167,6 +196,18 @@ def shared_context(context: int | None, kind: str, candidates: Mapping[str, Cand
                 )
             shared = limit
     return shared
+
+
+def _longest_context(candidate: Candidate) -> int | None:
+    """The context of a candidate's model, which may be that of the weights it starts from; None if any will do."""
+    if isinstance(candidate, GivenModel):
+        return candidate.model.config.context
+    if isinstance(candidate, ModelTemplate):
+        return None if candidate.init_from is None else source_config(candidate.init_from).context
+    recipe = candidate_recipe(candidate)
+    if recipe.finetune.init_from is not None and recipe.model_settings is not None:
+        return source_config(recipe.finetune.init_from).context
+    return recipe.model.context
 
 
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +232,12 @@ class Overrides:
         return overrides
 
 
-FLAG_OF_SETTING = {"data.path": "--data", "train.steps": "--tokens", "train.max_seconds": "--seconds"}
+FLAG_OF_SETTING = {
+    "data.path": "--data",
+    "train.steps": "--tokens or --epochs",
+    "train.epochs": "--epochs",
+    "train.max_seconds": "--seconds",
+}
 
 
 def check_overrides(overrides: Overrides, candidates: Mapping[str, Candidate]) -> None:

@@ -93,7 +93,8 @@ def matrix_weights(c: ModelConfig) -> int:
             + c.n_decoder_layers * (2 * attention + feed_forward)  # self- and cross-attention
             + c.vocab_size * c.d_model
         )
-    return c.n_layers * (attention + feed_forward) + c.vocab_size * c.d_model
+    has_unembedding = not (isinstance(c, BERTConfig) and c.labels)  # not under a head for labels
+    return c.n_layers * (attention + feed_forward) + has_unembedding * c.vocab_size * c.d_model
 
 
 def _bidirectional_weights(cell: str, d_in: int, d_out: int, n_layers: int) -> int:
