@@ -17,9 +17,12 @@ from headway.cli.option_use import name_of
 from headway.cli.unknown_options import recipe_settings, sampler_settings
 
 INPUTS = "../inputs"  # from the folder in which commands run
-MODELS = [f"{INPUTS}/{name}" for name in ("gpt", "ngram", "translator", "classifier", "model", "words.arpa", "damaged")]
-RUNS = [f"{INPUTS}/{name}" for name in ("gpt", "ngram", "translator", "classifier")]
-FILES = [f"{INPUTS}/{name}" for name in ("my.txt", "pairs.tsv", "labels.csv", "texts.jsonl", "lines.bin", "empty.txt")]
+ENCODERS = ("classifier", "tagger", "reader", "masked")
+TRAINED = ("gpt", "ngram", "translator", *ENCODERS)
+MODELS = [f"{INPUTS}/{name}" for name in (*TRAINED, "model", "words.arpa", "damaged")]
+RUNS = [f"{INPUTS}/{name}" for name in TRAINED]
+FILE_NAMES = ("my.txt", "pairs.tsv", "labels.csv", "tags.conll", "squad.json", "texts.jsonl", "lines.bin", "empty.txt")
+FILES = [f"{INPUTS}/{name}" for name in FILE_NAMES]
 RECIPES = [f"{INPUTS}/tiny.toml", f"{INPUTS}/pairs.toml", f"{INPUTS}/broken.toml"]
 SHIPPED = ["demo", "reverse", "ngram", "gpt2-124m"]
 TOKENIZERS = [f"{INPUTS}/tokenizer", f"{INPUTS}/gpt", f"{INPUTS}/my.txt"]
@@ -83,6 +86,13 @@ POOLS = {
     "--pairs": ["1,2", "source,target", "1", "9,9", ","],
     "--text": ["text", "1", "9", *TEXTS],
     "--label": ["label", "2", "9"],
+    "--label-separator": [";", ",", "", " "],
+    "--text-pair": ["abc", "label", "", "9"],
+    "--tag-scheme": ["bio", "bioes", "iob1", "any", "x"],
+    "--init-from": [*MODELS, "minilm", "gpt"],
+    "--adapter": [*MODELS, "new"],
+    "--context-file": [*FILES, "-"],
+    "--pooling": ["mean", "cls", "pooler", "x"],
     "--separator": ["\\n", "---", "", "\\"],
     "--plugin": ["nowhere", "", "json", "a.b", "./x.py", "headway"],
 }
@@ -90,6 +100,7 @@ POOLS = {
 AMOUNTS = {
     "--tokens": ["100", "1k", "0", "-1", "1e309", "nan", "inf", "", "x", "1e400k", "0.0001"],
     "--params": ["2k", "1000", "0", "-1", "1e309", "nan", "1e18", "", "x"],
+    "--epochs": ["1", "0.5", "0", "-1", "nan", "inf", "1e309", "", "x"],
     "--seconds": ["0.1", "0", "-1", "nan", "inf", "-inf", "", "x"],
     "--steps": ["10", "0", "-1", "nan", "", "99999999999999999999"],
     "--kills": ["0", "-1", "x"],
@@ -100,13 +111,26 @@ AMOUNTS = {
 }
 BOUNDS = ("train.steps=2", "train.batch_size=2", "train.device=cpu", "train.save_every=0")
 BOUNDED_SETTINGS = [word for setting in BOUNDS for word in ("--set", setting)]
-UNBOUNDED = ("train.steps", "train.max_seconds", "train.parallel", "train.loggers", "train.compile", "train.threads")
+UNBOUNDED = (
+    "train.steps",
+    "train.epochs",
+    "train.max_seconds",
+    "train.parallel",
+    "train.loggers",
+    "train.compile",
+    "train.threads",
+)
 
 
 # The kinds of model that a verb is for.
 FITTING = {
     ("generate",): {"MODEL": [f"{INPUTS}/gpt", f"{INPUTS}/ngram", f"{INPUTS}/model"]},
     ("translate",): {"MODEL": [f"{INPUTS}/translator"]},
+    ("classify",): {"MODEL": [f"{INPUTS}/classifier"]},
+    ("tag",): {"MODEL": [f"{INPUTS}/tagger"]},
+    ("answer",): {"MODEL": [f"{INPUTS}/reader"], "QUESTIONS": ["which", "abc"]},
+    ("fill",): {"MODEL": [f"{INPUTS}/masked"], "TEXTS": ["The [MASK] cat", "[MASK]", "[MASK] [MASK]"]},
+    ("embed",): {"MODEL": [f"{INPUTS}/{name}" for name in ENCODERS]},
     ("convert",): {"OUT": ["new", "new/deeper", "out.arpa"]},
     ("show", "sensitivity"): {"MODELS": [f"{INPUTS}/gpt", f"{INPUTS}/model"]},
     ("tokenizer", "encode"): {"TOKENIZER": TOKENIZERS[:2]},
@@ -196,7 +220,7 @@ def _bounded(verb: tuple[str, ...], words: list[str], rng: random.Random) -> lis
     if verb == ("sweep",):
         return [*words, *([] if "--grid" in words else ["--grid", "train.lr=1e-3"]), *BOUNDED_SETTINGS]
     if verb == ("compare",):
-        budget = [] if {"--tokens", "--seconds"} & set(words) else ["--tokens", "100"]
+        budget = [] if {"--tokens", "--seconds", "--epochs"} & set(words) else ["--tokens", "100"]
         size = [] if "--params" in words else ["--params", "2k"]
         data = [] if "--data" in words else ["--data", f"{INPUTS}/my.txt"]
         return [*words, *budget, *size, *data, "--set", "tokenizer.kind=char"]

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import headway
 from headway.config import load_recipe
@@ -41,6 +43,8 @@ def make_inputs(folder: Path) -> None:
     words = [f"{a}{b}{c}" for a in "abc" for b in "def" for c in "ghi"]
     (folder / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words * 4))
     (folder / "labels.csv").write_text("text,label\n" + "".join(f"{w} {w},{w[0]}\n" for w in words))
+    (folder / "tags.conll").write_text("".join(f"{w}\tB-{w[0]}\n{w[1]}\tO\n\n" for w in words * 2))
+    (folder / "squad.json").write_text(json.dumps({"data": [{"paragraphs": [_paragraph(w) for w in words]}]}))
     (folder / "texts.jsonl").write_text('{"prompt": "The", "source": "abc", "text": "The cat"}\n' * 3)
     (folder / "lines.bin").write_bytes(bytes(range(256)) * 3)
     (folder / "empty.txt").touch()
@@ -52,8 +56,15 @@ def make_inputs(folder: Path) -> None:
         _make_models(folder)
 
 
+def _paragraph(word: str) -> dict[str, Any]:
+    answers = [{"text": word, "answer_start": 2}]
+    return {"context": f"a {word} b", "qas": [{"id": word, "question": "which", "answers": answers}]}
+
+
 def _make_models(folder: Path) -> None:
     labels = [f"data.path={folder}/labels.csv", "data.text=text", "data.label=label", "train.objective=classify"]
+    tags = [f"data.path={folder}/tags.conll", "train.objective=tag"]
+    questions = [f"data.path={folder}/squad.json", "train.objective=span"]
     size = ["model.n_layers=1", "model.n_heads=2", "model.d_model=16", "model.context=16"]
     bert = ["model.family=bert", *size, "tokenizer.kind=wordpiece", "tokenizer.vocab_size=60"]
     recipes = {
@@ -61,6 +72,9 @@ def _make_models(folder: Path) -> None:
         "translator": load_recipe(folder / "pairs.toml", SMALL),
         "ngram": load_recipe("ngram", [f"data.path={folder}/my.txt", "model.order=2"]),
         "classifier": load_recipe(folder / "tiny.toml", [*SMALL, *bert, *labels]),
+        "tagger": load_recipe(folder / "tiny.toml", [*SMALL, *bert, *tags]),
+        "reader": load_recipe(folder / "tiny.toml", [*SMALL, *bert, *questions]),
+        "masked": load_recipe(folder / "tiny.toml", [*SMALL, *bert]),
     }
     for name, recipe in recipes.items():
         result = headway.train(recipe, out=folder / name, quiet=True)

@@ -40,6 +40,11 @@ COMMANDS = {
     "generate": "generate {inputs}/demo the --max-new-tokens 200",
     "generate --in": "generate {inputs}/demo --in {inputs}/prompts.txt --out texts.jsonl --max-new-tokens 40",
     "translate": "translate {inputs}/pairs --in {inputs}/prompts.txt --out texts.jsonl",
+    "classify": "classify {inputs}/classify --in {inputs}/short.txt --out labels.jsonl",
+    "tag": "tag {inputs}/tag --in {inputs}/short.txt --out tags.jsonl",
+    "answer": "answer {inputs}/span which --context-file {inputs}/short.txt",
+    "fill": "fill {inputs}/masked --in {inputs}/masks.txt --out filled.jsonl",
+    "embed": "embed {inputs}/masked --in {inputs}/short.txt --out vectors.npy",
     "convert": "convert {inputs}/words words.arpa",
     "convert to a folder": "convert {inputs}/demo model",
     "runs": "runs {inputs}",
@@ -87,7 +92,9 @@ class Signals(Area):
         (self.inputs / "short.txt").write_text("\n".join(lines[:300]))
         (self.inputs / "prompts.txt").write_text("".join(f"{line[:8]}\n" for line in lines[:60]))
         self.seconds: dict[str, float] = {}  # of each command, undisturbed
-        os.symlink(self._reference("pairs"), self.inputs / "pairs")
+        (self.inputs / "masks.txt").write_text("".join(f"[MASK] {line[:30]}\n" for line in lines[:200]))
+        for name in ("pairs", "classify", "tag", "span", "masked"):
+            os.symlink(self._reference(name), self.inputs / name)
         for command in SETUP:
             words = command.format(inputs=self.inputs).split()
             warm_processes.finished(run_command, words, self.folder, output=self.folder / "output")

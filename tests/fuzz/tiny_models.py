@@ -37,6 +37,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     "tagger": lambda: Tagger(headway.create("bert", **STACK, labels=LABELS)),
     "span-reader": lambda: SpanReader(headway.create("bert", **STACK)),
     "masked-lm-rotary": lambda: MaskedLM(headway.create("bert", **STACK, positions="rotary")),
+    "several-labels": lambda: Classifier(headway.create("bert", **STACK, labels=LABELS, multi_label=True)),
+    "bow": lambda: headway.create("bow", vocab_size=41, d_model=6, n_buckets=20),
+    "bow-classifier": lambda: Classifier(headway.create("bow", vocab_size=41, d_model=6, n_buckets=20, labels=LABELS)),
     "bilstm": lambda: headway.create("bilstm", vocab_size=41, d_model=6, d_hidden=5),
     "bilstm-tagger": lambda: Tagger(headway.create("bilstm", vocab_size=41, d_model=6, d_hidden=5, labels=LABELS)),
     # encoder-decoders

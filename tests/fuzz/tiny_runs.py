@@ -4,12 +4,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import headway
+from headway import tokenizers
 from headway.config import Recipe, recipe_from_table
 from headway.runs import Run
 from headway.training.resume_check import differences
 from tests.fuzz.warm_processes import DiskEvents
-from tests.training.recipes import for_objective, make
+from tests.training.recipes import TEXT, for_objective, make
 
 TINY = {"n_layers": 1, "d_model": 16, "n_heads": 2}
 SHORT = {"steps": 6, "batch_size": 4, "save_every": 2, "log_every": 1, "warmup_steps": 2, "threads": 1}
@@ -22,7 +25,7 @@ SETUPS: dict[str, dict[str, dict[str, Any]]] = {
     "muon": {"train": {"optimizer": "muon", "grad_accum_steps": 2}},
     "early stopping": {"train": {"lr": 0.0}, "eval": {"every_steps": 1, "patience": 2}},
 }
-OBJECTIVES = ("masked", "pairs", "classify")
+OBJECTIVES = ("masked", "pairs", "classify", "tag", "span")
 
 
 def recipes(folder: Path) -> dict[str, Recipe]:
@@ -36,7 +39,20 @@ def recipes(folder: Path) -> dict[str, Recipe]:
     lstm = {"family": "lstm", "d_model": 16, "d_hidden": 16, "n_layers": 1}
     table = make(folder, train={**SHORT, "seq_len": 16}).to_table()
     made["lstm"] = recipe_from_table({**table, "model": lstm})
+    made["lora"] = recipe_from_table({**table, "model": {"init_from": str(_base_model(folder)), "lora_rank": 2}})
     return made
+
+
+def _base_model(folder: Path) -> Path:
+    """A GPT with random weights to start from."""
+    path = folder / "base"
+    if not path.exists():
+        tokenizer = tokenizers.train("char", [TEXT])
+        torch.manual_seed(0)
+        model = headway.create("gpt", vocab_size=tokenizer.vocab_size, context=32, **TINY, device="cpu")
+        model.tokenizer = tokenizer
+        model.save(path)
+    return path
 
 
 def train(recipe: Recipe, run: Path, cache: Path, kill_at: int | None = None, count_file: Path | None = None) -> None:
