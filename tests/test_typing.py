@@ -82,7 +82,7 @@ def test_the_types_of_create_name_every_family_and_preset():
     for kind, literal in names.items():
         assert set(get_args(literal)) == {name for name, model in classes.items() if model is kind}
     others = {name: model for name, model in classes.items() if model not in names}
-    assert set(others) == {"ngram", "nplm", "rnn", "lstm", "seq2seq", "bahdanau", "bilstm"}  # one name each
+    assert set(others) == {"ngram", "nplm", "rnn", "lstm", "seq2seq", "bahdanau", "bilstm", "bow"}  # one name each
 
 
 def test_generate_and_complete_take_the_same_arguments():

@@ -16,7 +16,8 @@ GENERAL = {"--plugin", "--json"}  # --json has no effect only where another opti
 CONTEXTS: dict[str, dict[str, list[str]]] = {
     "train": {
         "train --list {}": ["RECIPE demo", "--set train.steps=2", "--out x", "--resume", "--device cpu",
-                            "--dtype float32", "--print-config"],
+                            "--dtype float32", "--print-config", "--init-from runs/mine"],
+        "train runs/mine --resume {}": ["--init-from runs/demo"],
         "train demo --print-config {}": ["--out x", "--resume", "--list"],
         "train demo {}": ["--force"],
     },
@@ -28,10 +29,12 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     "compare": {
         "compare --list {}": ["MODELS gpt", "--data my.txt", "--params 1k", "--tokens 1k", "--seconds 1", "--context 8",
                               "--set train.seed=1", "--long-data dates", "--limit 2", "--num-beams 2", "--prompt A",
-                              "--out x", "--resume", "--plot x.png"],
-        "compare ngram --data my.txt {}": ["--long-data dates", "--limit 2", "--num-beams 2"],
+                              "--epochs 1", "--out x", "--resume", "--plot x.png"],
+        "compare ngram --data my.txt {}": ["--long-data dates", "--limit 2", "--num-beams 2", "--epochs 1"],
         "compare seq2seq --data letters.tsv {}": ["--prompt A"],
+        "compare bow --data labels.csv --set data.label=label {}": ["--tokens 1k", "--prompt A", "--limit 2"],
         "compare runs/mine --data my.txt {}": ["--params 1k", "--tokens 1k", "--seconds 1"],
+        "compare runs/labels --data labels.csv --set data.label=label {}": ["--params 1k", "--epochs 1"],
     },
     "generate": {
         "generate --list-samplers {}": ["MODEL runs/demo", "PROMPT runs/demo The", "--max-new-tokens 2", "--seed 1",
@@ -51,8 +54,24 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
                                                    "--num-beams 3", "--reverse-model runs/reverse", "--lm runs/demo",
                                                    "--sampler-preset default"],
     },
-    "fill": {"fill runs/bert 'The [MASK].' {}": ["--overwrite"]},
-    "convert": {"convert words.arpa my-ngrams {}": ["--dtype float32"]},
+    "classify": {"classify runs/labels cat {}": ["--overwrite", "--threshold 0.3", "--column x"],
+                 "classify runs/labels cat dog {}": ["--text-pair x"]},
+    "tag": {"tag runs/tagger Anna {}": ["--overwrite", "--column x"],
+            "tag runs/tagger --in news.conll {}": ["--column x"]},
+    "answer": {
+        "answer runs/squad Who -c cat {}": ["--overwrite", "--context-file passage.txt"],
+        "answer runs/squad --in squad.json {}": ["QUESTIONS Who", "--context cat", "--context-file passage.txt"],
+        "answer runs/squad Who -c cat --out answers.json {}": ["--top 2"],
+    },
+    "fill": {"fill runs/bert 'The [MASK].' {}": ["--overwrite", "--column x"]},
+    "embed": {
+        "embed runs/labels cat {}": ["--overwrite", "--top 3", "--column x"],
+        "embed runs/labels cat --similar mat {}": ["--normalize", "--out vectors.npy"],
+    },
+    "convert": {
+        "convert words.arpa my-ngrams {}": ["--dtype float32", "--adapter my-adapter", "--adapter-only"],
+        "convert runs/lora new-adapter --adapter-only {}": ["--dtype float32", "--adapter my-adapter"],
+    },
     "eval": {
         "eval --hypotheses mine.de --references right.de {}": [
             "MODEL runs/demo", "TEXT runs/demo my.txt", "--text abc", "--split valid", "--context 8", "--num-beams 2",
@@ -63,7 +82,8 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
                               "--length-penalty 1", "--limit 2", "--lowercase", "--reverse-model x", "--lm x",
                               "--hypotheses mine.de"],
         "eval runs/reverse --limit 2 {}": ["--context 8", "--weights lm=1", "--tune valid"],
-        "eval runs/demo my.txt {}": ["--split valid", "--text abc"],
+        "eval runs/demo my.txt {}": ["--split valid", "--text abc", "--set data.label=x"],
+        "eval runs/labels {}": ["--set data.label=x", "--context 8", "--references right.de", "--num-beams 2"],
     },
     "data": {
         "data my.txt {}": ["--cache x", "--workers 2", "--text 1", "--pairs 1,2", "--label 1", "--tag-scheme any"],
@@ -98,7 +118,12 @@ ALWAYS: dict[str, list[str]] = {
     "generate": ["--list-samplers", "--help-samplers", "--set"],
     "translate": ["MODEL", "TEXTS", "--greedy", "--n-best", "--max-new-tokens", "--truncate", "--align", "--set",
                   "--sampler-order", "--help-samplers", "--in", "--out", "--device", "--dtype", "--batch-size"],
+    "classify": ["MODEL", "TEXTS", "--top", "--in", "--out", "--device", "--dtype", "--batch-size"],
+    "tag": ["MODEL", "TEXTS", "--unconstrained", "--in", "--out", "--device", "--dtype", "--batch-size"],
+    "answer": ["MODEL", "--threshold", "--max-answer-tokens", "--window", "--overlap", "--in", "--out", "--device",
+               "--dtype", "--batch-size"],
     "fill": ["MODEL", "TEXTS", "--top", "--in", "--out", "--device", "--dtype", "--batch-size"],
+    "embed": ["MODEL", "TEXTS", "--pooling", "--similar", "--in", "--device", "--dtype", "--batch-size"],
     "convert": ["MODEL", "OUT", "--force"],
     "runs": ["DIR", "--filter", "--sort", "--reverse", "--columns"],
     "eval": [],

@@ -297,8 +297,9 @@ def test_long_contexts_become_overlapping_rows():
     assert texts[-1] == ""  # unanswerable
     assert set(batch.segments.unique().tolist()) == {0, 1}
     n_tokens = len(WORDPIECE.encode(CONTEXT * 6))
-    covered = {offset for number, _, offsets in dataset.row_origins if number == 0 for offset in offsets}
-    assert len(covered) == n_tokens
+    rows = [(columns, first) for number, columns, first in dataset.row_origins if number == 0]
+    covered = {first + i for columns, first in rows for i in range(columns.stop - columns.start)}
+    assert covered == set(range(n_tokens))
 
 
 def test_rows_overlap_by_at_most_half():

@@ -22,7 +22,7 @@ from headway.cli.options import (
     print_json,
     with_option_groups,
 )
-from headway.cli.prediction_files import TextFileFlags, is_json_lines, read_records, write_records
+from headway.cli.prediction_files import TextFileFlags, is_json_lines, merged, read_records, write_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ class QuestionFileFlags(TextFileFlags):
     ] = None
 
     def check(self) -> None:
-        super().check()
         for file, flag in ((self.source, "--in"), (self.out, "--out")):
             if file is not None and not is_json_lines(file) and not file.name.lower().endswith((".json", ".json.gz")):
                 raise typer.BadParameter(f"{file} ends neither in .json nor in .jsonl", param_hint=flag)
+        super().check()
 
 
 @with_option_groups
@@ -111,6 +111,8 @@ def answer(
     if top > 1 and is_answers_only:
         raise typer.BadParameter(f"{files.out} holds one answer per question: name a .jsonl file", param_hint="--top")
     records = _read_questions(questions, passage, files.source)
+    if files.out is not None and is_answers_only:
+        _check_ids(records, files.out)
     pairs = [(record["question"], record["context"]) for record in records]
 
     import headway
@@ -170,6 +172,17 @@ def _read_questions(questions: list[str] | None, passage: PassageFlags, file: Pa
     return [{"id": str(number), **record} for number, record in enumerate(records, 1)]
 
 
+def _check_ids(records: list[dict[str, Any]], out: Path) -> None:
+    """Refuse questions that {id: answer} cannot tell apart, before anything is computed."""
+    from headway.errors import DataError
+
+    ids: set[str] = set()
+    for record in records:
+        if (id := str(record["id"])) in ids:
+            raise DataError(f"two questions have the id {id!r:.40}, so {out} cannot hold both: name a .jsonl file")
+        ids.add(id)
+
+
 def _read_squad(file: Path) -> list[dict[str, Any]]:
     from headway.data.records import Question
     from headway.data.sources import open_source
@@ -208,17 +221,14 @@ def _to_dict(record: dict[str, Any], best: "PredictedAnswer") -> dict[str, Any]:
     fields = asdict(best)
     for alternative in fields["alternatives"]:
         del alternative["alternatives"]
-    return {**own_fields, **fields}
+    return merged(own_fields, fields)
 
 
 def _write_answers(results: list[dict[str, Any]], out: Path) -> None:
     """{id: answer}, all or nothing."""
-    from headway.errors import DataError
     from headway.files import write_text
 
     answers = {str(result["id"]): result["text"] for result in results}
-    if len(answers) < len(results):
-        raise DataError(f"{len(results) - len(answers):,} questions share an id, so {out} cannot name them: use .jsonl")
     write_text(out, json_files.dumps(answers, ensure_ascii=False) + "\n")
 
 

@@ -19,7 +19,7 @@ from headway.cli.options import (
     print_json,
     with_option_groups,
 )
-from headway.cli.prediction_files import TextFileFlags, Texts, read_records, write_records
+from headway.cli.prediction_files import Texts, TextTableFlags, merged, write_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def classify(
         typer.Option(help="Probability from which on a text has a label, in multi-label models."),
         OnlyFor(model="multi-label"),
     ] = 0.5,
-    files: TextFileFlags,
+    files: TextTableFlags,
     loading: LoadFlags,
     batch_size: BatchSize = 32,
     json: Json = False,
@@ -54,7 +54,8 @@ def classify(
     """Classify texts: print the most probable label, and the probability of each.
 
     For a model trained on texts with labels (train.objective=classify). A file may hold one text per line, JSON lines
-    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header and a column "text".
+    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. A column "label" of the file is kept as
+    input_label.
 
     \b
     Examples:
@@ -100,10 +101,10 @@ def classify(
         print(_render_table(records, found, is_multi_label))
 
 
-def _read_texts(texts: list[str] | None, text_pair: str | None, files: TextFileFlags) -> list[dict[str, Any]]:
+def _read_texts(texts: list[str] | None, text_pair: str | None, files: TextTableFlags) -> list[dict[str, Any]]:
     from headway.errors import DataError
 
-    records = read_records(texts, files.source)
+    records = files.read(texts)
     for number, record in enumerate(records, 1):
         if not isinstance(record.get("text_pair", ""), str):
             raise DataError(f'text {number}: "text_pair" is {record["text_pair"]!r:.40}, not a text')
@@ -129,13 +130,11 @@ def _note_truncated(found: "Sequence[Classification]", context: int) -> None:
 
 
 def _to_dict(record: dict[str, Any], found: "Classification", is_multi_label: bool) -> dict[str, Any]:
-    """The text's own fields and its labels. A field of the same name, such as the label in a file, is prefixed."""
-    labels = {"labels": list(found.labels)} if is_multi_label else {"label": found.label}
-    result = {**labels, "probability": found.probability, "probabilities": dict(found.probabilities)}
-    if is_multi_label:
-        del result["probability"]
-    own_fields = {f"input_{name}" if name in result else name: value for name, value in record.items()}
-    return {**own_fields, **result, **({"is_truncated": True} if found.is_truncated else {})}
+    """The text's own fields and its labels."""
+    labels: dict[str, Any] = {"label": found.label, "probability": found.probability}
+    result = {"labels": list(found.labels)} if is_multi_label else labels
+    truncated = {"is_truncated": True} if found.is_truncated else {}
+    return merged(record, {**result, "probabilities": dict(found.probabilities), **truncated})
 
 
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from headway.cli.options import (
     print_json,
     with_option_groups,
 )
-from headway.cli.prediction_files import TextFileFlags, Texts, is_json_lines, read_records, write_records
+from headway.cli.prediction_files import Texts, TextTableFlags, is_json_lines, merged, write_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BAR_WIDTH = 20
 
 
 @dataclass(frozen=True)
-class EmbeddingFileFlags(TextFileFlags):
+class EmbeddingFileFlags(TextTableFlags):
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="Write an array (.npy) or JSON lines (.jsonl) here."),
@@ -66,7 +66,9 @@ def embed(
     similar: Annotated[
         str | None, typer.Option("--similar", metavar="QUERY", help="Rank the texts by similarity to this one.")
     ] = None,
-    top: Annotated[int, typer.Option(help="Texts to list, the most similar first."), OnlyWith("--similar")] = 10,
+    top: Annotated[
+        int, typer.Option("-k", "--top", help="Texts to list, the most similar first."), OnlyWith("--similar")
+    ] = 10,
     files: EmbeddingFileFlags,
     loading: LoadFlags,
     batch_size: BatchSize = 32,
@@ -75,7 +77,7 @@ def embed(
     """Embed texts: one vector per text, near those of similar texts.
 
     Takes any encoder, with or without a head: a bert, a bilstm, or an installed model such as minilm. Row i of an array
-    belongs to line i of the input; NumPy opens it with numpy.load.
+    belongs to text i of the input, also if that is a blank line; NumPy opens it with numpy.load.
 
     \b
     Examples:
@@ -89,7 +91,7 @@ def embed(
     if similar is not None and not similar.strip():
         raise typer.BadParameter("is blank: give a text to compare with", param_hint="--similar")
     files.check()
-    records = read_records(texts, files.source, keep_blank=True)
+    records = files.read(texts, keep_blank=True)
 
     import headway
     from headway.prediction.embed import embedding_settings
@@ -99,8 +101,7 @@ def embed(
     lines = [record["text"] for record in records]
     note_unknown_text(loaded.tokenizer, lines, "text")
     start = time.monotonic()
-    queries = [] if similar is None else [similar]
-    vectors = _embed(loaded, [*queries, *lines], settings.pooling, settings.normalize, batch_size)
+    vectors = _embed(loaded, lines, settings.pooling, settings.normalize, batch_size)
     summary = {
         "model": model,
         "pooling": settings.pooling,
@@ -109,7 +110,8 @@ def embed(
         "seconds": time.monotonic() - start,
     }
     if similar is not None:
-        ranking = _ranking(vectors[0], vectors[1:], records, top)
+        [query] = _embed(loaded, [similar], settings.pooling, settings.normalize, batch_size)
+        ranking = _ranking(query, vectors, records, top)
         print_json({**summary, "query": similar, "texts": ranking}) if json else _print_ranking(ranking)
     elif files.out is not None:
         _write(files.out, records, vectors)
@@ -143,7 +145,7 @@ def _embed(model: "Model", texts: Sequence[str], pooling: str, normalize: bool, 
 
 
 def _with_embeddings(records: Sequence[dict[str, Any]], vectors: "Tensor") -> list[dict[str, Any]]:
-    return [{**record, "embedding": row.tolist()} for record, row in zip(records, vectors, strict=True)]
+    return [merged(record, {"embedding": row.tolist()}) for record, row in zip(records, vectors, strict=True)]
 
 
 def _write(out: Path, records: Sequence[dict[str, Any]], vectors: "Tensor") -> None:
@@ -179,14 +181,15 @@ def _print_vectors(texts: Sequence[str], vectors: "Tensor") -> None:
 
 
 def _ranking(query: "Tensor", vectors: "Tensor", records: Sequence[dict[str, Any]], top: int) -> list[dict[str, Any]]:
-    """The records most similar to the query, with their similarity and line; blank ones are left out."""
+    """The records most similar to the query, with their number in the input, from 1, and their similarity; blank ones
+    are left out."""
     from headway.prediction.embed import most_similar
 
     kept = [number for number, record in enumerate(records) if record["text"].strip()]
     neighbours = most_similar(query, vectors[kept], top)
     return [
-        {"similarity": neighbour.similarity, "line": kept[neighbour.number] + 1, **records[kept[neighbour.number]]}
-        for neighbour in neighbours
+        merged(records[kept[number]], {"number": kept[number] + 1, "similarity": similarity})
+        for number, similarity in neighbours
     ]
 
 

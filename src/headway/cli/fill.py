@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.options import BatchSize, Json, LoadFlags, ModelPath, check_minimum, print_json, with_option_groups
-from headway.cli.prediction_files import TextFileFlags, Texts, read_records, write_records
+from headway.cli.prediction_files import Texts, TextTableFlags, write_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def fill(
     texts: Texts = None,
     *,
     top: Annotated[int, typer.Option("-k", "--top", help="Tokens to show for each mask.")] = 5,
-    files: TextFileFlags,
+    files: TextTableFlags,
     loading: LoadFlags,
     batch_size: BatchSize = 32,
     json: Json = False,
@@ -42,7 +42,7 @@ def fill(
     for flag, number in (("--top", top), ("--batch-size", batch_size)):
         check_minimum(flag, number)
     files.check()
-    records = read_records(texts, files.source)
+    records = files.read(texts)
     import headway
     from headway.prediction.fill import fill_texts
 

@@ -2,7 +2,7 @@
 
 import json as json_lines
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -13,7 +13,7 @@ from headway.cli.option_use import OnlyWith
 from headway.cli.options import check_new_file
 from headway.cli.prompt_files import JSON_LINES, read_texts
 
-TABLES = {".csv": ",", ".tsv": "\t"}  # file name extension → what separates the columns
+TABLES = (".csv", ".tsv")
 
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts. Default: the lines of stdin.")]
 
@@ -49,6 +49,31 @@ class TextFileFlags:
         check_new_file(self.out, "--out", overwrite=self.overwrite)
 
 
+@dataclass(frozen=True)
+class TextTableFlags(TextFileFlags):
+    """The same, for texts that may be a column of a table."""
+
+    column: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Column of a table, or field of JSON lines, that holds the text."),
+        OnlyWith("--in"),
+    ] = "text"
+
+    def read(self, texts: Sequence[str] | None, *, keep_blank: bool = False) -> list[dict[str, Any]]:
+        """The texts as {"text": text}, with the other fields that a file has. Blank lines are left out, unless
+        `keep_blank`."""
+        if self.column == "text" or self.source is None:
+            return read_records(texts, self.source, keep_blank=keep_blank)
+        if self.source.suffix.lower() not in (*TABLES, *JSON_LINES):
+            raise typer.BadParameter(f"{self.source} has lines, not columns: leave it out", param_hint="--column")
+        records = read_records(texts, self.source, self.column, keep_blank=keep_blank)
+        return [merged(_without(record, self.column), {"text": record[self.column]}) for record in records]
+
+
+def _without(record: Mapping[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != field}
+
+
 def read_records(
     texts: Sequence[str] | None, file: Path | None, field: str = "text", *, keep_blank: bool = False
 ) -> list[dict[str, Any]]:
@@ -66,29 +91,46 @@ def read_records(
     if not kept:
         from headway.errors import DataError
 
-        raise DataError(f"{file or 'stdin'} holds only blank lines: give one text per line")
+        what = "no text" if is_table else "only blank lines"
+        raise DataError(f"{file or 'stdin'} holds {what}: give one text per {'row' if is_table else 'line'}")
     return records if keep_blank else kept
 
 
 def _read_table(file: Path, field: str) -> list[dict[str, Any]]:
     """The rows of a table with a header, by the names of its columns, one of which is `field`."""
-    from headway.data.csv_rows import csv_rows
-    from headway.data.text_files import iter_lines, read_errors
-    from headway.errors import DataError
+    from headway.data.text_files import read_errors
+    from headway.errors import DataError, count
 
     with read_errors(str(file)):
-        rows = csv_rows(iter_lines(file, line_endings="\n"), TABLES[file.suffix.lower()], str(file))
-        header = next(rows, (0, [""]))[1]
-        if field not in header:
+        rows = _table_rows(file, field)
+        header = [name.strip() for name in next(rows, (0, []))[1]]
+        if header.count(field) != 1:
+            found = f"{header.count(field)} columns {field!r}" if field in header else f"no column {field!r}"
             raise DataError(
-                f"{file} has no column {field!r} but {', '.join(header)}: name the columns in its first line"
+                f"{file} has {found} in its first line, {', '.join(header)[:80]!r}: name the column with --column"
             )
         records = []
         for number, row in rows:
             if len(row) != len(header):
-                raise DataError(f"{file}, line {number} has {len(row)} columns, the header has {len(header)}")
+                raise DataError(
+                    f"{file}, line {number} has {count(len(row), 'column')}, but the first line has {len(header)}: "
+                    f"repair the row; in a .csv, put a text that holds the delimiter into quotes"
+                )
             records.append(dict(zip(header, row, strict=True)))
     return records
+
+
+def _table_rows(file: Path, field: str) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of each row, as training reads them: those of a .tsv have no quotes, and those of a .csv are
+    separated by semicolons if the first line then has the column."""
+    from headway.data.csv_rows import csv_rows
+    from headway.data.text_files import iter_lines
+
+    if file.suffix.lower() == ".tsv":
+        return ((number, line.split("\t")) for number, line in enumerate(iter_lines(file), 1) if line)
+    header = next((line for line in iter_lines(file) if line), "").split(";")
+    delimiter = ";" if field in [name.strip().strip('"') for name in header] and len(header) > 1 else ","
+    return csv_rows(iter_lines(file, line_endings="\n"), delimiter, str(file))
 
 
 def merged(record: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:

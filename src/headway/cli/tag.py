@@ -1,13 +1,16 @@
 """headway tag"""
 
+import re
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.colors import highlighted, use_colors
+from headway.cli.option_use import OnlyFor, check_options_for
 from headway.cli.options import (
     BatchSize,
     Json,
@@ -18,11 +21,25 @@ from headway.cli.options import (
     print_json,
     with_option_groups,
 )
-from headway.cli.prediction_files import TextFileFlags, Texts, read_records, write_records
+from headway.cli.prediction_files import Texts, TextTableFlags, merged, write_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
     from headway.prediction.tag import TaggedText
+
+
+@dataclass(frozen=True)
+class TaggedFileFlags(TextTableFlags):
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "-i", "--in", metavar="FILE", help='One text per line; .jsonl: {"text": …}; .csv, .tsv; or words: .conll.'
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write JSON lines, or words and tags (.conll), here."),
+    ] = None
 
 
 @with_option_groups
@@ -31,9 +48,11 @@ def tag(
     texts: Texts = None,
     *,
     unconstrained: Annotated[
-        bool, typer.Option("--unconstrained", help="Give each word its best tag, even if the sequence is invalid.")
+        bool,
+        typer.Option("--unconstrained", help="Give each word its best tag, even if the sequence is invalid."),
+        OnlyFor(tags="with rules"),
     ] = False,
-    files: TextFileFlags,
+    files: TaggedFileFlags,
     loading: LoadFlags,
     batch_size: BatchSize = 32,
     json: Json = False,
@@ -53,16 +72,21 @@ def tag(
     check_minimum("--batch-size", batch_size)
     files.check()
     if files.source is not None and _is_conll(files.source):
+        if files.column != "text":
+            raise typer.BadParameter(f"{files.source} has a word in its first column", param_hint="--column")
         records = _read_sentences(texts, files.source)
     else:
-        records = read_records(texts, files.source)
+        records = files.read(texts)
     sentences = [record["text"] if "text" in record else record["words"] for record in records]
 
     import headway
+    from headway.data.tag_schemes import scheme_of
     from headway.models import Tagger
     from headway.prediction.heads import require_head
 
     loaded = require_head(headway.load(model, **loading.options), Tagger, "tag")
+    if scheme_of(loaded.config.labels) is None:
+        check_options_for(f"{model}, whose tags are neither BIO nor BIOES", tags="without rules")
     start = time.monotonic()
     with CountDisplay("texts", len(records)) as display:
         tagged = headway.tag(
@@ -70,7 +94,7 @@ def tag(
         )
     seconds = time.monotonic() - start
     note_unknown_text(loaded.tokenizer, [result.text for result in tagged], "text")
-    results = [{**record, **result.to_dict()} for record, result in zip(records, tagged, strict=True)]
+    results = [merged(record, result.to_dict()) for record, result in zip(records, tagged, strict=True)]
     if files.out is not None:
         _write_conll(tagged, files.out) if _is_conll(files.out) else write_records(results, files.out)
         if json:
@@ -103,7 +127,8 @@ def _read_sentences(texts: list[str] | None, file: Path) -> list[dict[str, Any]]
     with read_errors(str(file)):
         for line in iter_lines(file):
             if line.strip():
-                sentences[-1].append(line.split("\t")[0] if "\t" in line else line.split()[0])
+                cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))  # as in training
+                sentences[-1].append(cells[0])
             else:
                 sentences.append([])
     records = [{"words": words} for words in sentences if words and words != ["-DOCSTART-"]]

@@ -261,9 +261,10 @@ def _joined_labels(labels: list[str], location: str, options: ReadOptions) -> st
             f"{location}: column {options.label!r} holds a list of labels; to train on several labels per text, set "
             f"label_separator (data.label_separator=';')"
         )
-    if wrong := next((label for label in labels if separator in label or label.strip() != label or not label), None):
+    wrong = [label for label in labels if separator in label or label.strip() != label or not label]
+    if wrong:
         raise DataError(
-            f"{location}: the label {wrong!r} is empty, has spaces around it or contains label_separator="
+            f"{location}: the label {wrong[0]!r} is empty, has spaces around it or contains label_separator="
             f"{separator!r}: choose a separator that no label contains, or repair the label"
         )
     return separator.join(labels)

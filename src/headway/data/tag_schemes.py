@@ -54,15 +54,16 @@ def mark_entities(labels: Sequence[str]) -> bool:
 def scheme_of(labels: Sequence[str]) -> Literal["bio", "bioes"] | None:
     """The scheme that the tags of a model imply; None if they have none, so that no sequence of them is invalid.
 
-    An I-X without a B-X is not BIO: such models mark entities without saying where one begins. In BIOES, a sentence of
-    one word needs O or an S-X.
+    Every tag must be of use: an I-X without a B-X is not BIO, nor an E-X without a B-X, or a B-X without an E-X, BIOES.
+    Such models mark entities without saying where one begins or ends. In BIOES, a sentence of one word needs O or an
+    S-X.
     """
     if not mark_entities(labels):
         return None
-    prefixes = {label[0] for label in labels}
-    if prefixes & {"E", "S"}:
-        return "bioes" if prefixes & {"O", "S"} else None
-    return "bio" if all(f"B-{label[2:]}" in labels for label in labels if label[0] == "I") else None
+    begun, inside, ended, single = ({label[2:] for label in labels if label[0] == prefix} for prefix in "BIES")
+    if ended or single:
+        return "bioes" if begun == ended >= inside and (single or OUTSIDE in labels) else None
+    return "bio" if inside <= begun else None
 
 
 def entity_spans(tags: Sequence[str]) -> list[TagSpan]:

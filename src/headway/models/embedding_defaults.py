@@ -75,7 +75,7 @@ def _read_steps(file: Path) -> dict[str, str]:
     try:
         modules = parse_json(read_utf8(file))
         steps = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
-        is_valid = all(path == "" or PurePosixPath(path).parts == (path,) != ("..",) for path in steps.values())
+        is_valid = all(PurePosixPath(path).name == path != ".." for path in steps.values())
     except (ValueError, TypeError, KeyError, AttributeError):
         is_valid = False
     if not is_valid:

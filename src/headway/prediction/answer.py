@@ -174,10 +174,17 @@ def find_answers(
 
 
 def _window_tokens(reader: SpanReader, window: int | None) -> int:
-    limit = reader.config.context
-    if window is not None and window > limit:
+    limit, n_special = reader.config.context, len(reader.tokenizer.build_inputs([], [])[0])
+    if window is None:
+        return limit
+    if window > limit:
         raise InputError(f"window={window} exceeds the context of this model: use at most {limit}")
-    return limit if window is None else window
+    if window < n_special + 2:
+        raise InputError(
+            f"window={window} has no space for a question and a passage next to {n_special} special tokens: use at "
+            f"least {n_special + 2}"
+        )
+    return window
 
 
 def _has_visible_text(question: EncodedQuestion, passage: str) -> NDArray[np.bool_]:

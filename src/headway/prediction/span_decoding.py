@@ -28,7 +28,7 @@ class TokenSpan(NamedTuple):
 def span_scores(starts: Scores, ends: Scores, max_tokens: int) -> Scores:
     """starts, ends (S,) → (S, max_tokens): row i, column n is the span of n + 1 tokens from token i on; −∞ if it would
     end after the last token."""
-    padding = np.full(max_tokens - 1, -np.inf, dtype=ends.dtype)
+    padding = np.full(max_tokens, -np.inf, dtype=ends.dtype)  # one more than needed, so that S may be 0
     return starts[:, None] + sliding_window_view(np.concatenate((ends, padding)), max_tokens)[: len(starts)]
 
 
@@ -39,8 +39,8 @@ class PassageScores:
     """
 
     def __init__(self, can_delimit: NDArray[np.bool_], max_tokens: int):
-        self.can_delimit, self.max_tokens = can_delimit, max_tokens
-        self.spans: Scores = np.full((len(can_delimit), max_tokens), -np.inf, dtype=np.float32)
+        self.can_delimit, self.max_tokens = can_delimit, max(1, min(max_tokens, len(can_delimit)))
+        self.spans: Scores = np.full((len(can_delimit), self.max_tokens), -np.inf, dtype=np.float32)
         self.no_answer = np.inf
 
     def add_window(self, first_token: int, starts: Scores, ends: Scores, no_answer: float) -> None:

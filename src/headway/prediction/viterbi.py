@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headway.data.tag_schemes import OUTSIDE, can_follow, scheme_of
 
-LOWEST_LOG_PROB = -1e6  # in place of −∞, so that only the rules exclude a sequence
+LOWEST_LOG_PROB = -1e6  # in place of −∞ and NaN, so that only the rules exclude a sequence
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def viterbi(log_probs: NDArray[Any], rules: TagRules) -> NDArray[np.int64]:
     n_words, n_tags = log_probs.shape
     if n_words == 0:
         return np.empty(0, dtype=np.int64)
-    log_probs = np.nan_to_num(log_probs.astype(np.float64), nan=LOWEST_LOG_PROB, neginf=LOWEST_LOG_PROB)
+    log_probs = np.nan_to_num(log_probs.astype(np.float64), nan=LOWEST_LOG_PROB, posinf=0.0, neginf=LOWEST_LOG_PROB)
     forbidden = np.where(rules.transitions, 0.0, -np.inf)  # (C, C)
     scores = np.where(rules.starts, log_probs[0], -np.inf)  # (C,) of the best sequence that ends in each tag
     previous = np.empty((n_words, n_tags), dtype=np.int64)  # the tag before each tag in that sequence

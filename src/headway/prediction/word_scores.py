@@ -31,17 +31,15 @@ def word_log_probs(
     """The log-probability of every tag for every word, (words, tags) per sentence. `context` is the longest window in
     tokens, by default the model's."""
     labels, tokenizer = model.config.labels, model.tokenizer
-    capacity, n_leading = text_capacity(tokenizer, context or model.config.context)
+    capacity, n_leading = text_capacity(tokenizer, model.config.context if context is None else context)
     encoded = encode_words(sentences, tokenizer)
     first_tokens = [np.array(words.first_tokens, dtype=np.int64) for words in encoded]
-    windows: list[tuple[int, int, NDArray[np.bool_]]] = []  # sentence, first token, the words that it is read for
+    windows: list[tuple[int, int, NDArray[np.int64]]] = []  # sentence, first token, the words that it is read for
     for number, (ids, _) in enumerate(encoded):
         starts = window_starts(len(ids), capacity)
-        nearest = nearest_window(first_tokens[number], starts, capacity)
-        for i, start in enumerate(starts):
-            is_read_here = (nearest == i) & (first_tokens[number] != NO_TOKEN)
-            if is_read_here.any():
-                windows.append((number, start, is_read_here))
+        words = np.flatnonzero(first_tokens[number] != NO_TOKEN)
+        nearest = nearest_window(first_tokens[number][words], starts, capacity)
+        windows += [(number, starts[i], words[nearest == i]) for i in np.unique(nearest)]
     inputs = [
         EncoderInput(tokenizer.build_inputs(encoded[number].ids[start : start + capacity])[0])
         for number, start, _ in windows
@@ -58,8 +56,8 @@ def word_log_probs(
         batch_size=batch_size,
         on_progress=lambda n_done: on_progress(n_done * len(sentences) // len(inputs)),
     ):
-        number, start, is_read_here = windows[i]
-        log_probs[number][is_read_here] = row.numpy()[n_leading + first_tokens[number][is_read_here] - start]
+        number, start, words = windows[i]
+        log_probs[number][words] = row.numpy()[n_leading + first_tokens[number][words] - start]
     return log_probs
 
 
@@ -72,7 +70,7 @@ def window_starts(n_tokens: int, width: int) -> list[int]:
 def nearest_window(tokens: NDArray[np.int64], starts: Sequence[int], width: int) -> NDArray[np.int64]:
     """For each token (N,) the number of the window whose middle it is nearest to (N,)."""
     middles = np.array(starts) + (width - 1) / 2
-    return np.abs(tokens[:, None] - middles).argmin(axis=1)
+    return np.searchsorted((middles[1:] + middles[:-1]) / 2, tokens)
 
 
 def _without_token(labels: Sequence[str]) -> NDArray[np.float32]:

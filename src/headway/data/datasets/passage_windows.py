@@ -58,6 +58,8 @@ class EncodedQuestion:
 
     def tokens_of(self, start: int, end: int) -> tuple[int, int] | None:
         """The first and the last token of the passage with a character from `start` to `end`; None if no token has."""
+        if start >= end:
+            return None
         tokens = np.flatnonzero((self.offsets[:, 0] < end) & (self.offsets[:, 1] > start))
         return (int(tokens[0]), int(tokens[-1])) if len(tokens) else None
 

@@ -48,7 +48,8 @@ class TaggingDataset(PaddedTexts):
         for i, (record, (ids, first_tokens)) in enumerate(zip(records, encoded, strict=True)):
             text = " ".join(record.words)
             if len(record.words) != len(record.tags):
-                raise DataError(f"sentence {i + 1} has {count(len(record.words), 'word')}, but {len(record.tags)} tags")
+                n_words, n_tags = count(len(record.words), "word"), count(len(record.tags), "tag")
+                raise DataError(f"sentence {i + 1} has {n_words}, but {n_tags}: give every word a tag")
             row = tokenizer.build_inputs(ids[:capacity])[0]
             row_targets = [IGNORE_INDEX] * len(row)
             for tag, token in zip(record.tags, first_tokens, strict=True):

@@ -1,0 +1,109 @@
+"""headway classify."""
+
+import json
+import shutil
+
+import pytest
+
+import headway
+from tests.cli.running import run
+
+
+@pytest.fixture(autouse=True)
+def _in_a_copy_of_the_workspace(workspace, tmp_path, monkeypatch):
+    for name in ("labels", "demo"):
+        shutil.copytree(workspace / "runs" / name, tmp_path / "runs" / name)
+    for name in ("texts.txt", "reviews.csv"):
+        shutil.copy(workspace / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_one_text_shows_every_label_with_a_bar(capsys):
+    code, out, _ = run("classify runs/labels 'The cat sat.'", capsys)
+    assert code == 0
+    text, *labels = out.splitlines()
+    assert text == "The cat sat."
+    assert {line.split()[0] for line in labels} == {"cat", "dog"}
+    percentages = [float(line.split()[1].rstrip("%")) for line in labels]
+    assert sum(percentages) == pytest.approx(100, abs=0.2)
+    assert percentages == sorted(percentages, reverse=True)
+
+
+def test_several_texts_are_a_line_each(capsys):
+    code, out, _ = run("classify runs/labels --in texts.txt", capsys)
+    assert code == 0
+    header, *rows = out.splitlines()
+    assert header.split() == ["label", "probability", "text"]
+    assert [row.split(maxsplit=2)[2] for row in rows] == ["The cat sat.", "The dog sat on the mat."]
+    code, out, _ = run("classify runs/labels --in texts.txt --top 1", capsys)
+    assert out.count("and 1 less probable: --top 2 shows all") == 2
+
+
+def test_json_files_and_python_agree(capsys):
+    model = headway.load("runs/labels")
+    expected = headway.classify(model, ["The cat sat.", "The dog sat on the mat."])
+    code, out, _ = run("classify runs/labels --in texts.txt --json", capsys)
+    assert code == 0
+    texts = json.loads(out)["texts"]
+    assert [text["label"] for text in texts] == [result.label for result in expected]
+    for text, result in zip(texts, expected, strict=True):
+        assert text["probabilities"] == pytest.approx(dict(result.probabilities), abs=1e-6)
+        assert text["probability"] == pytest.approx(result.probability)
+    code, out, err = run("classify runs/labels --in texts.txt --out labels.jsonl", capsys)
+    assert (code, out) == (0, "")
+    assert "2 texts in " in err
+    with open("labels.jsonl") as file:
+        assert [json.loads(line) for line in file] == texts
+
+
+def test_a_table_keeps_its_own_label_under_another_name(capsys):
+    code, out, _ = run("classify runs/labels --in reviews.csv --json", capsys)
+    assert code == 0
+    texts = json.loads(out)["texts"]
+    assert len(texts) == 6
+    for text in texts:
+        assert text.get("input_label", text["label"]) in ("cat", "dog")
+    with open("other.csv", "w") as file:
+        file.write("id,body\n7,The cat sat.\n")
+    code, out, _ = run("classify runs/labels --in other.csv --column body --json", capsys)
+    assert code == 0
+    [text] = json.loads(out)["texts"]
+    assert (text["text"], text["id"]) == ("The cat sat.", "7")
+
+
+def test_a_pair_is_classified_together(capsys):
+    with open("pairs.jsonl", "w") as file:
+        file.write('{"text": "The cat sat.", "text_pair": "The dog sat."}\n')
+    answers = []
+    for command in ("--in pairs.jsonl", "'The cat sat.' --text-pair 'The dog sat.'"):
+        code, out, err = run(f"classify runs/labels {command} --json", capsys)
+        assert code == 0, err
+        answers.append(json.loads(out)["texts"])
+    assert answers[0] == answers[1]
+
+
+def test_long_texts_are_noted(capsys):
+    code, _, err = run(f"classify runs/labels '{'cat ' * 2000}' cat --json", capsys)
+    assert code == 0
+    assert "note: 1 of 2 texts exceeds" in err
+    assert "the context of this model: the rest is not read" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("classify runs/demo 'The cat'", 1, "classify needs an encoder with a classification head, and this is a GPT"),
+        ("classify runs/demo 'The cat'", 1, "train a bert or bilstm on examples: headway train RECIPE"),
+        ("classify runs/labels cat --threshold 2", 2, "is not between 0 and 1"),
+        ("classify runs/labels cat --top 0", 2, "0 is not at least 1"),
+        ("classify runs/labels --in texts.txt --column body", 2, "texts.txt has lines, not columns"),
+        ("classify runs/labels --in reviews.csv --column body", 1, "no column 'body' in its first line, 'text, label'"),
+        ("classify runs/labels --in texts.txt --out texts.txt", 2, "texts.txt is the input file"),
+        ("classify nowhere cat", 1, "nowhere"),
+        ("classify minilm-none cat", 1, "minilm-none"),
+        ("generate runs/labels cat", 1, "labels texts (`headway classify` uses it)"),
+    ],
+)
+def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys):
+    result, _, err = run(command, capsys)
+    assert (result, message in " ".join(err.split())) == (code, True), err
