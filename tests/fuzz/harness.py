@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,18 @@ class CaseResult:
 
 
 def run_case(area: Area, seed: int, case: int) -> CaseResult:
+    """Run a case. One that takes too long is run again, and counts if it takes too long twice: on a busy machine one
+    may be slow by chance."""
+    result = _run_once(area, seed, case)
+    if not result.finding and result.seconds > area.max_seconds:
+        result = _run_once(area, seed, case)
+    if not result.finding and result.seconds > area.max_seconds:
+        finding = f"took {result.seconds:.1f} s, twice, and {area.max_seconds:g} are allowed"
+        return replace(result, outcome="finding", finding=finding)
+    return result
+
+
+def _run_once(area: Area, seed: int, case: int) -> CaseResult:
     start = time.monotonic()
     finding = details = ""
     try:
@@ -87,10 +99,7 @@ def run_case(area: Area, seed: int, case: int) -> CaseResult:
         if isinstance(error, KeyboardInterrupt):
             raise
         outcome, finding, details = "finding", f"{type(error).__name__}: {error}"[:2000], traceback.format_exc()
-    seconds = time.monotonic() - start
-    if seconds > area.max_seconds and not finding:
-        outcome, finding = "finding", f"took {seconds:.1f} s, and {area.max_seconds:g} are allowed"
-    return CaseResult(case, outcome, seconds, finding, details)
+    return CaseResult(case, outcome, time.monotonic() - start, finding, details)
 
 
 # ── a watched worker ──────────────────────────────────────────────────────────────────────────────────────────────
