@@ -30,6 +30,7 @@ from headway.config import (
 )
 from headway.config.base import descriptions
 from headway.config.choices import CHOICES
+from headway.config.recipe import FinetuneConfig
 from headway.config.recipe_loading import changed_settings
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
@@ -333,6 +334,7 @@ def test_choices_are_the_names_that_exist():
     """`CHOICES` needs no torch; the tables with the functions do."""
     from headway.data.readers import READERS
     from headway.evaluation.metrics import METRICS
+    from headway.evaluation.tasks import TASK_METRICS
     from headway.tokenizers.factory import KINDS
     from headway.training.objectives import OBJECTIVES
     from headway.training.optimizers import OPTIMIZERS
@@ -341,7 +343,7 @@ def test_choices_are_the_names_that_exist():
     assert set(CHOICES["reader"]) == {"auto", *READERS}
     assert set(CHOICES["objective"]) == {"auto", *OBJECTIVES}
     assert set(CHOICES["optimizer"]) == set(OPTIMIZERS)
-    assert set(CHOICES["metric"]) == {"loss", *METRICS}
+    assert set(CHOICES["metric"]) == {"loss", *METRICS, *(name for names in TASK_METRICS.values() for name in names)}
 
 
 def test_lines_are_found_behind_multiline_strings_and_odd_line_ends(tmp_path):
@@ -371,3 +373,101 @@ def test_print_config_keeps_none_against_a_preset(tmp_path):
     recipe = load_recipe("demo", ["model.name=llama-3-8b", "model.n_kv_heads=none"])
     (tmp_path / "r.toml").write_text(recipe.explained())
     assert load_recipe(tmp_path / "r.toml").model.n_kv_heads is None
+
+
+# ── weights to start from ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """The directory of a small BERT."""
+    sizes = {"vocab_size": 30, "context": 8, "n_layers": 1, "n_heads": 2, "d_model": 8}
+    return headway.create("bert", **sizes).save(tmp_path / "bert")
+
+
+FINETUNING = """
+[model]
+init_from = "SOURCE"
+lora_rank = 4
+dropout = 0.2
+[train]
+objective = "classify"
+lr = 1e-5
+layer_lr_decay = 0.9
+"""
+
+
+def test_a_recipe_takes_the_family_of_its_weights_and_leaves_the_sizes_open(bert, tmp_path):
+    recipe = load_recipe(write(tmp_path, FINETUNING.replace("SOURCE", str(bert))))
+    assert (recipe.model.family, recipe.model_settings) == ("bert", ["dropout"])
+    assert (recipe.finetune.init_from, recipe.finetune.lora_rank) == (str(bert), 4)
+    assert recipe.tokenizer.kind == "wordpiece"
+    again = load_recipe(write(tmp_path, recipe.to_toml()))
+    assert again == recipe
+    assert "d_model" not in recipe.to_table()["model"]
+    text = recipe.explained()
+    assert "# d_model: that of init_from" in text
+    assert "dropout = 0.2" in text
+    assert load_recipe(write(tmp_path, text)).finetune == recipe.finetune
+
+
+def test_other_weights_keep_how_to_fine_tune(bert, tmp_path):
+    """--init-from OTHER: LoRA and the learning rates were chosen for fine-tuning, whatever the weights."""
+    other = headway.load(bert).save(tmp_path / "other")
+    file = write(tmp_path, FINETUNING.replace("SOURCE", str(bert)))
+    recipe = load_recipe(file, [f"model.init_from={other}"])
+    assert (recipe.finetune.init_from, recipe.finetune.lora_rank) == (str(other), 4)
+    assert (recipe.train.lr, recipe.train.layer_lr_decay) == (1e-5, 0.9)
+    assert load_recipe(file, [f"model.init_from={bert}"]) == load_recipe(file)  # the same weights
+
+
+@pytest.mark.parametrize("override", ["model.family=bilstm", "model.family=bert", "model.name=bert-mini"])
+def test_a_model_from_scratch_leaves_the_weights_and_their_rates_behind(override, bert, tmp_path):
+    recipe = load_recipe(write(tmp_path, FINETUNING.replace("SOURCE", str(bert))), [override])
+    assert recipe.finetune == FinetuneConfig()
+    assert recipe.model_settings is None
+    assert (recipe.train.lr, recipe.train.layer_lr_decay) == (TrainConfig().lr, 1.0)
+    assert recipe.train.objective == "classify"
+
+
+def test_weights_replace_the_sizes_of_a_recipe_from_scratch(bert):
+    recipe = load_recipe("demo", [f"model.init_from={bert}", "train.lr=0.5"])
+    assert (recipe.model.family, recipe.model_settings, recipe.preset) == ("bert", [], "")
+    assert recipe.train.lr == 0.5
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.new_head=true", "new_head=true is for a model with init_from: without it, every weight is new"),
+        ("model.lora_alpha=4", "lora_alpha=4 scales LoRA updates: set lora_rank too"),
+        ("model.lora_rank=-1", r"model\.lora_rank=-1 must be at least 0"),
+        ("model.lora_rank=few", r"model\.lora_rank='few' is not a whole number"),
+        ("init_from=x", r"no setting 'init_from'. Did you mean 'model\.init_from'"),
+        ("lora_rank=2", r"no setting 'lora_rank'. Did you mean 'model\.lora_rank'"),
+        ("finetune.lora_rank=2", "no setting 'finetune'"),
+        ("model.init_from=nothing", "is neither a model directory, nor a run, nor one of minilm"),
+        ("train.layer_lr_decay=0", r"train\.layer_lr_decay=0 must be above 0 and at most 1"),
+        ("train.layer_lr_decay=1.5", r"train\.layer_lr_decay=1.5 must be above 0 and at most 1"),
+        ("train.frozen_layers=-1", r"train\.frozen_layers=-1 must be at least 0"),
+        ("train.class_weights=even", r"train\.class_weights='even' is neither a table nor balanced"),
+        ("train.class_weights={a=-1}", "the weight of 'a' is -1.0, but must be 0 or more"),
+        ("train.mask_prob=1", r"train\.mask_prob=1 must be above 0 and below 1"),
+        ("train.mask_prob=0", r"train\.mask_prob=0 must be above 0 and below 1"),
+        ("eval.metric=accurcy", r"eval\.metric='accurcy' is not one of .* Did you mean 'accuracy'"),
+        ("eval.patience=2", r"eval\.patience=2 counts evaluations: set eval\.every_steps or eval\.num_evals"),
+        ("data.window_overlap=-1", r"data\.window_overlap=-1 must be at least 0"),
+    ],
+)
+def test_wrong_settings_of_fine_tuning_are_explained(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("demo", [setting])
+
+
+def test_epochs_stand_in_the_place_of_steps(tmp_path):
+    recipe = load_recipe(write(tmp_path, '[model]\nfamily = "bow"\n[train]\nobjective = "classify"\nepochs = 2\n'))
+    assert recipe.train.epochs == 2
+    for text in (recipe.to_toml(), recipe.explained()):
+        assert load_recipe(write(tmp_path, text)).train == recipe.train
+    with pytest.raises(ConfigError, match=r"train\.steps=5 and train\.epochs=2.* both say how long to train: set one"):
+        load_recipe(write(tmp_path, "[train]\nsteps = 5\nepochs = 2\n"))

@@ -54,6 +54,7 @@ CONTEXTS = {
     "train.class_weights": ("demo", "demo model.family=bert train.objective=tag"),
     "train.layer_lr_decay": ("demo model.family=lstm", "demo"),
     "train.frozen_layers": ("demo model.family=lstm", "demo model.family=bert"),
+    "train.epochs": ("demo", "reverse"),
     "train.batch_size": ("reverse train.tokens_per_batch=100", "demo"),
     "train.tokens_per_batch": ("demo", "reverse"),
     "train.muon_lr": ("demo", "demo train.optimizer=muon"),

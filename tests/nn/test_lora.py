@@ -149,3 +149,26 @@ def test_a_bare_encoder_is_adapted_as_a_whole():
     model = adapted("bert")
     assert isinstance(model, BERT)
     assert model.pooler.weight.requires_grad is False
+
+
+def test_a_model_without_blocks_is_refused_and_stays_trainable():
+    model = headway.create("lstm", vocab_size=9, d_model=6)
+    with pytest.raises(ConfigError, match="an RNN without Transformer blocks has no matrices for LoRA: train it"):
+        add_lora(model, 2, 2.0)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_matrix_in_half_precision_is_rounded_once(dtype):
+    """Products of small numbers are lost, if each of them is rounded."""
+    torch.manual_seed(1)
+    layer, a, b = Linear(64, [64]).to(dtype), torch.randn(8, 64).to(dtype), (0.01 * torch.randn(64, 8)).to(dtype)
+    merged = LoRALinear(layer, a, b, 0.5).merged_weight()
+    exact = layer.weight.double() + 0.5 * b.double() @ a.double()
+    assert merged.dtype == dtype
+    assert_close(merged, exact.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_a_matrix_in_double_precision_keeps_it():
+    layer, a, b = Linear(6, [4]).double(), torch.randn(2, 6).double(), torch.randn(4, 2).double()
+    assert_close(LoRALinear(layer, a, b, 0.7).merged_weight(), layer.weight + 0.7 * (b @ a), rtol=1e-12, atol=1e-12)

@@ -43,6 +43,33 @@ def test_positions_that_were_not_selected_do_not_contribute_to_the_loss(tmp_path
     assert 0 < is_target.sum() < is_target.numel() / 2
 
 
+def test_the_batches_of_a_run_have_the_published_proportions(tmp_path):
+    """15 % of the tokens, of these 80/10/10, over many epochs; every row has a target, every token its turn. Devlin et
+    al. 2019, §3.1; tolerances are five standard deviations."""
+    task = make_task(for_objective("masked", tmp_path, batch_size=32))
+    loader, special_ids = task.loader(DistContext()), torch.tensor(sorted(task.tokenizer.special_ids.values()))
+    n_batches = len(task.dataset) // 32
+    batches = [loader.at(epoch, step) for epoch in range(60) for step in range(n_batches)]
+    ids, targets = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("ids", "targets"))
+    is_target = targets != IGNORE_INDEX
+    assert is_target.any(dim=1).all()
+    original = torch.where(is_target, targets, ids)
+    maskable = ~torch.isin(original, special_ids)
+    assert not is_target[~maskable].any()
+    n = int(is_target.sum())
+
+    def assert_close_to(fraction, expected, n):
+        assert abs(float(fraction) - expected) < 5 * (expected * (1 - expected) / n) ** 0.5
+
+    assert_close_to(is_target.sum() / maskable.sum(), 0.15, int(maskable.sum()))
+    is_mask, is_kept = ids[is_target] == task.tokenizer.mask_id, ids[is_target] == targets[is_target]
+    n_ordinary = task.tokenizer.vocab_size - len(special_ids)
+    assert_close_to(is_mask.float().mean(), 0.8, n)
+    assert_close_to(is_kept.float().mean(), 0.1 + 0.1 / n_ordinary, n)
+    by_column = is_target.sum(dim=0)[maskable.all(dim=0)]  # no place in a row is spared
+    assert (by_column > 0.08 * len(is_target)).all()
+
+
 @pytest.mark.parametrize("train", [{}, {"segment_pairs": True, "whole_word_masking": True, "mask_prob": 0.3}])
 def test_training_and_evaluation_compute_the_same_loss_and_count_correct_predictions(train, tmp_path):
     model, batch = model_and_batch(tmp_path, **train)

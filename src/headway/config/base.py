@@ -230,7 +230,8 @@ def _explain(message: str, kind: Any, table: Any, where: str) -> str:
     if choices := _choices(hint):
         return f"{path}={_not_one_of(table, choices)}"
     if text.startswith("Invalid enum") and (words := _words(hint)):
-        return f"{path}={table!r} is neither a number nor {listed(words)}"
+        other = "a table" if any(get_origin(member) is dict for member in get_args(_plain(hint))) else "a number"
+        return f"{path}={table!r} is neither {other} nor {listed(words)}"
     if re.match(r"Expected `\w+` [<>]", text) and (rules := [_rule(m) for m in _metas(hint) if m.description is None]):
         return f"{path}={table!r} {rules[0]}"
     if expected := re.match(r"Expected `(.*?)`, got", text):
@@ -270,6 +271,9 @@ def _has_field(kind: Any, name: str) -> bool:
     return name in kind.__struct_fields__ or any(_has_field(subclass, name) for subclass in kind.__subclasses__())
 
 
+STANDS_IN = {"finetune": "model"}  # a part of the recipe → the table of the file that has its settings
+
+
 def _explain_unknown(name: str, path: str, kind: Any) -> str:
     names = list(kind.__struct_fields__)
 
@@ -283,7 +287,7 @@ def _explain_unknown(name: str, path: str, kind: Any) -> str:
         tables = {table: _plain(hint) for table, hint in _field_types(kind).items()}
         if synonym := SYNONYMS.get(name):
             return f"no setting {name!r}. Did you mean {synonym!r}?"
-        if inside := [f"{table}.{name}" for table, config in tables.items() if _has_field(config, name)]:
+        if inside := [f"{STANDS_IN.get(table, table)}.{name}" for table, c in tables.items() if _has_field(c, name)]:
             return f"no setting {name!r}. Did you mean {' or '.join(map(repr, inside))}?"
     if name in ("epochs", "num_epochs", "max_epochs"):
         return f"no setting {dotted(name)!r}. Did you mean 'train.epochs', or for running text 'train.steps'?"

@@ -345,6 +345,8 @@ class Recipe(Config, frozen=True, kw_only=True):
         model = {"name": name, **model} if name else model
         model |= {key: value for key, value in table.pop("finetune").items() if value != getattr(DEFAULT_FINETUNE, key)}
         table.pop("model_settings")
+        if self.train.epochs is not None:  # in place of steps
+            table["train"].pop("steps")
         return dict(_without_none({"description": table.pop("description"), "model": model, **table}))
 
     def _unset_settings(self) -> list[str]:
@@ -384,6 +386,8 @@ class Recipe(Config, frozen=True, kw_only=True):
                     lines.append(f"# {name}: that of init_from")
                 elif table == "model" and name in self._unset_settings():
                     lines.append(f'{name} = "none"{note}')
+                elif (table, name) == ("train", "steps") and self.train.epochs is not None:
+                    lines.append(f"# {name} ={note}")  # epochs are in their place
                 else:
                     lines.append(f"# {name} ={note}" if value is None else f"{name} = {toml_value(value)}{note}")
         return "\n".join(lines) + "\n"

@@ -4,26 +4,29 @@
     print(transfer.summary)          # 101 of 103 tensors from minilm; new: output.weight, output.bias
 
 An encoder with a head holds the encoder under `encoder.`; a bare encoder does not. Both forms match each other. A head
-is taken if the other model has one of the same class with the same labels; one with other labels is an error, unless
-the caller wants a new head.
+is taken if the other model has one of the same class with the same labels, in whatever order; one with other labels is
+an error, unless the caller wants a new head.
 """
 
 import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch import Tensor
 
-from headway.config import ModelConfig
+from headway.config import ModelConfig, NGramConfig
 from headway.errors import ConfigError, count, with_article
 from headway.file_reading import read_json
 from headway.files import file_digest
+from headway.installed_files import INSTALLED_MODELS
 from headway.models.base import Model
 from headway.models.config_json import describe_model
+from headway.models.heads import Classifier, Tagger
+from headway.models.registry import empty_model
 from headway.models.serialization import SHARDS, find_model, load
 from headway.tokenizers import Tokenizer
 from headway.tokenizers.loading import load_tokenizer, tokenizer_file
@@ -38,8 +41,9 @@ FREE_SETTINGS = frozenset({
 
 
 def absolute_source(source: str) -> str:
-    """The source as a path that is valid from any working directory; the name of an installed model stays."""
-    return os.path.abspath(source) if os.path.exists(source) else source
+    """The source as a path that is valid from any working directory, also if it is gone; the name of an installed model
+    stays."""
+    return source if source in INSTALLED_MODELS and not os.path.exists(source) else os.path.abspath(source)
 
 
 def source_config(source: str | Path) -> ModelConfig:
@@ -63,16 +67,37 @@ def merged_config(source: str, given: ModelConfig, settings: list[str]) -> Model
             f"start from {with_article(given.family)}",
             setting="model.family",
         )
+    if isinstance(config, NGramConfig):
+        raise ConfigError(
+            f"model.init_from={source!r} is an n-gram, which is fitted in one pass and has no weights to start from: "
+            f"leave it out, and train on both texts (data.mix)",
+            setting="model.init_from",
+        )
     own = msgspec.to_builtins(config)
     changes: dict[str, Any] = {name: getattr(given, name) for name in settings if getattr(given, name) is not None}
     for name, value in changes.items():
-        if name not in FREE_SETTINGS and msgspec.to_builtins(value) != own[name]:
+        if name not in FREE_SETTINGS and msgspec.to_builtins(value) != own[name] and not _is_free(name, value, config):
             raise ConfigError(
                 f"model.{name}={value}, but the weights of {source} have {name}={own[name]}: leave it out, or train "
                 f"from random weights, without model.init_from",
                 setting=f"model.{name}",
             )
+    if "dropout" in changes:  # where the others follow it, they still do
+        follow = [name for name in ("input_dropout", "hidden_dropout") if own.get(name) == own["dropout"]]
+        changes = dict.fromkeys(follow) | changes
     return config.replace(**changes).resolved()
+
+
+def _is_free(name: str, value: Any, config: ModelConfig) -> bool:
+    """Whether a setting is the context of a model whose weights do not depend on it, such as a GPT with rotary
+    positions or a BiLSTM."""
+    if name != "context":
+        return False
+    shapes = [
+        {key: tensor.shape for key, tensor in empty_model(c).state_dict().items()}
+        for c in (config, config.replace(context=value))
+    ]
+    return shapes[0] == shapes[1]
 
 
 def check_same_vocabulary(source: str, tokenizer: Tokenizer) -> None:
@@ -88,10 +113,11 @@ def check_same_vocabulary(source: str, tokenizer: Tokenizer) -> None:
         return
     if tokenizer.vocab == own.vocab:
         return
-    differing = sorted(tokenizer.vocab.items() ^ own.vocab.items(), key=lambda item: (item[1], item[0]))
+    both = tokenizer.vocab.keys() & own.vocab.keys()  # tokens that only one side has come first
+    differing = min(tokenizer.vocab.items() ^ own.vocab.items(), key=lambda item: (item[0] in both, item[1], item[0]))
     raise ConfigError(
         f"the tokenizer has {tokenizer.vocab_size:,} tokens, that of {source} has {own.vocab_size:,}; the first that "
-        f"differs is {differing[0][0]!r}: leave tokenizer.path out to use the tokenizer of {source}"
+        f"differs is {differing[0]!r}: leave tokenizer.path out to use the tokenizer of {source}"
     )
 
 
@@ -122,35 +148,58 @@ def take_weights(model: Model, source: str | Path, *, new_head: bool = False) ->
     """Copy into `model` every tensor of the model at `source` that matches."""
     folder = find_model(source)
     other = load(folder)
-    is_same_head = type(other) is type(model) and hasattr(model, "encoder")
-    if is_same_head and not new_head:
+    if other.config.family != model.config.family:
+        raise ConfigError(f"{source} is {with_article(other.config.family)}, not {with_article(model.config.family)}")
+    takes_head = type(other) is type(model) and not new_head
+    if takes_head:
         _check_same_labels(model, other, str(source))
-    skips_head = not is_same_head or new_head
-    own, theirs = (_by_part(m) for m in (model, other))
-    taken, new = [], []
-    for name, (is_head, tensor) in own.items():
-        match = theirs.get(name)
-        if match is None or (is_head and skips_head) or match[0] != is_head or _is_lost_pooler(name, match[1]):
-            new.append(name)
-            continue
-        if match[1].shape != tensor.shape:
+    own, theirs = _by_part(model), _without_lost_pooler(_by_part(other))
+    taken = [part for part in own if part in theirs and (takes_head or not part.is_head)]
+    for part in taken:
+        tensor = _with_labels_of(model, other, theirs[part].tensor) if part.is_head else theirs[part].tensor
+        if own[part].tensor.shape != tensor.shape:
             raise ConfigError(
-                f"{name!r} has shape {tuple(tensor.shape)} in this model and {tuple(match[1].shape)} in {source}: the "
-                f"two must have the same sizes and vocabulary"
+                f"{own[part].name!r} has shape {tuple(own[part].tensor.shape)} in this model and {tuple(tensor.shape)} "
+                f"in {source}: the two must have the same sizes and vocabulary"
             )
-        tensor.copy_(match[1])
-        taken.append(name)
-    unused = [name for name in theirs if name not in taken]
-    return WeightTransfer(str(source), _weights_digest(folder), taken, new, unused)
+        own[part].tensor.copy_(tensor)
+    return WeightTransfer(
+        str(source),
+        _weights_digest(folder),
+        taken=[own[part].name for part in taken],
+        new=[named.name for part, named in own.items() if part not in taken],
+        unused=[named.name for part, named in theirs.items() if part not in taken],
+    )
 
 
-def _by_part(model: Model) -> dict[str, tuple[bool, Tensor]]:
-    """Every tensor by its name in the bare encoder, or in the head, and whether it is part of a head."""
+class Part(NamedTuple):
+    """A tensor of an encoder or of the head on it, by its name there. Both may have a `norm`."""
+
+    is_head: bool
+    name: str
+
+
+class NamedTensor(NamedTuple):
+    name: str  # in the state dict
+    tensor: Tensor
+
+
+def _by_part(model: Model) -> dict[Part, NamedTensor]:
+    """Every tensor of a model. One without a head, such as a GPT, is all encoder."""
     has_head = hasattr(model, "encoder") and not hasattr(model, "decoder")
     return {
-        name.removeprefix(ENCODER) if has_head else name: (has_head and not name.startswith(ENCODER), tensor)
+        Part(has_head and not name.startswith(ENCODER), name.removeprefix(ENCODER) if has_head else name): NamedTensor(
+            name, tensor
+        )
         for name, tensor in model.state_dict().items()
     }
+
+
+def _without_lost_pooler(tensors: dict[Part, NamedTensor]) -> dict[Part, NamedTensor]:
+    """All tensors but a pooler of zeros, which stands for one that the checkpoint did not hold (hf/bert.py)."""
+    pooler = {part for part in tensors if not part.is_head and part.name.startswith("pooler.")}
+    is_lost = not any(bool(tensors[part].tensor.any()) for part in pooler)
+    return {part: named for part, named in tensors.items() if part not in pooler or not is_lost}
 
 
 def _weights_digest(folder: Path) -> str:
@@ -160,18 +209,27 @@ def _weights_digest(folder: Path) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _is_lost_pooler(name: str, tensor: Tensor) -> bool:
-    """Whether a pooler is the zeros that stand for one that the checkpoint did not hold (hf/bert.py)."""
-    return name.startswith("pooler.") and not bool(tensor.any())
-
-
 def _check_same_labels(model: Model, other: Model, source: str) -> None:
-    own, theirs = (getattr(m.config, "labels", []) for m in (model, other))
-    if own != theirs:
+    """Refuse a head with other labels; their order may differ."""
+    if not isinstance(model, Classifier | Tagger) or not isinstance(other, Classifier | Tagger):
+        return
+    own, theirs = model.config.labels, other.config.labels
+    way_out = "set model.new_head=true to start from its encoder only"
+    if sorted(own) != sorted(theirs):  # those that differ come first
         raise ConfigError(
-            f"the head of {source} has the labels {_listed(theirs)}, the data has {_listed(own)}: set "
-            f"model.new_head=true to start from its encoder only"
+            f"the head of {source} has the labels {_listed(sorted(theirs, key=own.__contains__))}, the data has "
+            f"{_listed(sorted(own, key=theirs.__contains__))}: {way_out}"
         )
+    if isinstance(model, Classifier) and model.config.multi_label != other.config.multi_label:
+        numbers = ["any number of labels" if m.config.multi_label else "one label" for m in (other, model)]
+        raise ConfigError(f"the head of {source} gives a text {numbers[0]}, the data {numbers[1]}: {way_out}")
+
+
+def _with_labels_of(model: Model, other: Model, tensor: Tensor) -> Tensor:
+    """A tensor of the other model's head, with its rows in the order of the model's labels."""
+    if not isinstance(model, Classifier | Tagger) or not isinstance(other, Classifier | Tagger):
+        return tensor
+    return tensor[[other.config.labels.index(label) for label in model.config.labels]]
 
 
 def _listed(names: list[str]) -> str:

@@ -28,7 +28,7 @@ from torch import Tensor
 from headway.errors import CheckpointError, ConfigError
 from headway.file_reading import parse_json, read_json
 from headway.files import new_directory
-from headway.models.base import Model, described
+from headway.models.base import Model, described, tokenizer_of
 from headway.models.bert import BERT, MaskedLM
 from headway.models.heads import Classifier, SpanReader, Tagger
 from headway.models.serialization import ADAPTER_CONFIG, layout_of
@@ -163,7 +163,7 @@ def load_adapter(base: Model, path: str | Path) -> Model:
     try:
         check_finite(tensors)
         model = _with_head(base, task_type, tensors, metadata)
-        _load_head(model, tensors)
+        _load_head(model, tensors, is_new=model is not base)
         _load_updates(model, tensors, scale)
         if tensors:
             raise CheckpointError(f"{described(model)} has no place for {next(iter(tensors))!r}")
@@ -199,19 +199,25 @@ def _with_head(base: Model, task_type: str, tensors: Mapping[str, Tensor], metad
     head = MaskedLM if any(name.startswith("cls.") for name in tensors) else HEADS.get(task_type)
     if head is None:
         return base
-    labels: list[str] = []
-    if head in (Classifier, Tagger):
-        output = tensors.get("classifier.weight", tensors.get("output.weight"))
-        n_labels = 0 if output is None else len(output)
-        labels = _labels(metadata) or [f"LABEL_{i}" for i in range(n_labels)]
-    if type(base) is head and (not labels or labels == base.config.labels):
-        return base
     encoder = getattr(base, "encoder", base)
     if not isinstance(encoder, BERT):
         raise CheckpointError(f"the adapter is for a BERT with a head ({task_type}), not for {described(base)}")
-    multi_label = metadata.get("multi_label") == "true"
+    own = (encoder.config.labels, encoder.config.multi_label) if type(base) is head else ([], False)
+    labels, multi_label = own
+    if head in (Classifier, Tagger):
+        output = tensors.get("classifier.weight", tensors.get("output.weight"))
+        if names := _labels(metadata):
+            labels, multi_label = names, metadata.get("multi_label") == "true"
+        elif output is not None and len(output) != len(labels):  # PEFT stores no names
+            labels, multi_label = [f"LABEL_{i}" for i in range(len(output))], False
+        if not labels:
+            raise CheckpointError(f"it holds no head ({task_type}), and {described(base)} has none of that kind")
+    if type(base) is head and (labels, multi_label) == own:
+        return base
     encoder.config = encoder.config.replace(labels=labels, multi_label=multi_label)
-    return head(encoder).train(base.training)
+    model = head(encoder).train(base.training)
+    model.tokenizer = tokenizer_of(base)
+    return model
 
 
 def _labels(metadata: Mapping[str, str]) -> list[str]:
@@ -222,12 +228,14 @@ def _labels(metadata: Mapping[str, str]) -> list[str]:
 
 
 @torch.no_grad()
-def _load_head(model: Model, tensors: dict[str, Tensor]) -> None:
-    """Copy the head, and take its tensors out of `tensors`."""
+def _load_head(model: Model, tensors: dict[str, Tensor], *, is_new: bool) -> None:
+    """Copy the head, and take its tensors out of `tensors`. A new head has no other values, so it must be complete."""
     table, layout = _stored_names(model), layout_of(model)
     for name, parameter in head_parameters(model).items():
         (stored,) = table[name]
         if (tensor := tensors.pop(stored, None)) is None:
+            if is_new and not name.startswith("encoder."):
+                raise CheckpointError(f"it holds no {stored!r}, and the base model has no such head")
             continue  # PEFT saves the modules that it was told to
         if tensor.shape != parameter.shape:
             raise CheckpointError(f"{stored!r} has shape {tuple(tensor.shape)}, not {tuple(parameter.shape)}")

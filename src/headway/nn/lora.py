@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.errors import ConfigError
+from headway.errors import ConfigError, with_article
 from headway.nn.block import Block
 from headway.nn.linear import Linear
 
@@ -43,7 +43,10 @@ class LoRALinear(Linear):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        return self.weight + self.scale * (self.lora_b @ self.lora_a)
+        """W + (α/r) B A, rounded once if W is in half precision."""
+        dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        update = self.scale * (self.lora_b.to(dtype) @ self.lora_a.to(dtype))
+        return (self.weight + update).to(self.weight.dtype)
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -54,8 +57,12 @@ def add_lora(model: M, rank: int, alpha: float) -> M:
     returns the model."""
     if lora_layers(model):
         raise ConfigError("the model has LoRA updates already: merge them first, merge_lora(model)")
+    layers = block_layers(model)
+    if not layers:
+        kind = with_article(type(model).__name__)
+        raise ConfigError(f"{kind} without Transformer blocks has no matrices for LoRA: train it as a whole")
     model.requires_grad_(False)
-    for name, layer in block_layers(model).items():
+    for name, layer in layers.items():
         a, b = layer.weight.new_empty(rank, layer.in_features), layer.weight.new_zeros(layer.out_features, rank)
         nn.init.kaiming_uniform_(a, a=math.sqrt(5))  # the released code; the paper draws from a normal distribution
         replace_layer(model, name, LoRALinear(layer, a, b, alpha / rank))

@@ -85,6 +85,11 @@ def label_probabilities(
     on_progress: OnProgress = lambda n_done: None,
 ) -> LabelProbabilities:
     """The probability of each label for each text. `context` is the longest input in tokens (default: the model's)."""
+    if len(model.config.labels) == 1 and not model.config.multi_label:
+        raise InputError(
+            f"this model has one output, {model.config.labels[0]!r}: it predicts a number, not one of several labels, "
+            f"so it has no probabilities; use a model with two labels or more"
+        )
     encoded = encode_texts(model.tokenizer, texts, context or model.config.context)
     has_segments = getattr(model.config, "n_segments", 0) > 1
     inputs = []

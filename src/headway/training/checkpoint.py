@@ -196,12 +196,15 @@ def load_with_lora(path: str | Path) -> Model:
             f"{path} has no LoRA updates: name a run that was trained with model.lora_rank, not with averaged weights"
         )
     model, saved = load(folder), _read_tensors(folder / STATE_FILE)
-    add_lora(model, settings["rank"], settings["alpha"])
-    with torch.no_grad():
-        for layer, lora in lora_layers(model).items():
-            for name in LORA_TENSORS:
-                live = f"model/{layer}.{name}"
-                _copy_tensor(getattr(lora, name), saved.get(f"average/{layer}.{name}", saved[live]))
+    try:
+        add_lora(model, settings["rank"], settings["alpha"])
+        with torch.no_grad():
+            for layer, lora in lora_layers(model).items():
+                for name in LORA_TENSORS:
+                    live = f"model/{layer}.{name}"
+                    _copy_tensor(getattr(lora, name), saved.get(f"average/{layer}.{name}", saved[live]))
+    except (KeyError, TypeError, RuntimeError) as problem:
+        raise CheckpointError(f"the LoRA updates of {folder} are damaged: {problem}; use another checkpoint") from None
     return model
 
 

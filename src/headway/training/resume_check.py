@@ -60,7 +60,7 @@ def check_resume(
 ) -> ResumeReport:
     """Train in `folder`/undisturbed and in `folder`/killed, which is killed at `kills` random steps, and compare."""
     train = recipe.train.replace(
-        steps=steps, max_seconds=None, log_every=1, save_every=max(1, steps // 7), keep_checkpoints=0
+        steps=steps, epochs=None, max_seconds=None, log_every=1, save_every=max(1, steps // 7), keep_checkpoints=0
     )
     if ranks > 1 and train.parallel == "none":
         train = train.replace(parallel="ddp")

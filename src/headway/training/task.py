@@ -133,6 +133,8 @@ class Task:
         masks = None
         if self.objective == "masked":  # the seed draws them
             masks = (recipe.train.seed, recipe.train.seq_len or context_of(recipe), *masking_of(recipe).values())
+        if self.objective in ("classify", "tag", "span") and recipe.train.seq_len is not None:
+            context = example_length(recipe, self.objective)  # where long examples are cut
         settings = [loss_name(recipe), recipe.eval.metric, context, masks, self.validation_fingerprint]
         return digest_of(repr(settings)).hex()[:16]
 
@@ -261,7 +263,7 @@ def _with_initial_sizes(recipe: Recipe) -> tuple[Recipe, Tokenizer]:
     assert source is not None
     assert settings is not None
     config = merged_config(source, recipe.model, settings)
-    tokenizer = source_tokenizer(source)
+    recipe, tokenizer = _with_absolute_paths(recipe), source_tokenizer(source)
     if recipe.tokenizer.path is not None:
         tokenizer = load_tokenizer(recipe.tokenizer.path)
         check_same_vocabulary(source, tokenizer)

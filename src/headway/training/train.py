@@ -21,6 +21,7 @@ from headway.evaluation.validation import EvalResult, NotScored
 from headway.files import free_name
 from headway.models import Model, NGram
 from headway.models.base import described, tokenizer_of
+from headway.models.heads import TextEncoder
 from headway.models.serialization import is_registered
 from headway.nn.lora import lora_layers
 from headway.runs import Run
@@ -208,7 +209,7 @@ def _fit_to_task(model: Model, task: Task, device: torch.device) -> Model:
 def _check_head(model: Model, task: Task) -> None:
     """Refuse an encoder without the head of the task, or with other labels: its outputs would get other names."""
     head = HEADS.get(task.objective)
-    if head is None:
+    if head is None or not isinstance(getattr(model, "encoder", model), TextEncoder):
         return
     if type(model) is not head:
         name = getattr(head, "__name__", str(head))

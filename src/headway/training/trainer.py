@@ -234,9 +234,8 @@ class Trainer:
         score = self.evaluate_validation_set()
         progress.is_validation_pending = False
         progress.score = {"selection_loss": score.selection_loss, **score.to_dict()}
-        is_best = score.selection_loss < progress.best
-        progress.evals_since_best = 0 if is_best else progress.evals_since_best + 1
-        if is_best:
+        progress.evals_since_best = 0 if score.selection_loss < progress.best else progress.evals_since_best + 1
+        if score.selection_loss <= progress.best:  # of equals the latest, as `best_checkpoint` in runs.py selects
             progress.best, progress.best_step = score.selection_loss, progress.step
         totals = {"seconds": progress.seconds, "train_tokens": progress.n_tokens}
         self.log.metrics(progress.step, **progress.score, **totals)

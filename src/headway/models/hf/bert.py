@@ -132,6 +132,11 @@ def labeled_config_from_hf(hf: Mapping[str, Any]) -> BERTConfig:
     return config if config.labels else config.replace(labels=["LABEL_0", "LABEL_1"])
 
 
+def unlabeled_config_to_hf(c: BERTConfig) -> dict[str, Any] | None:
+    """For the span head: with other labels than two, transformers would give it another number of outputs."""
+    return config_to_hf(c.replace(labels=[], multi_label=False))
+
+
 # ── layouts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 BERT_ENCODER = Layout(
@@ -182,7 +187,7 @@ BERT_SPAN_READER = Layout(
     architecture="BertForQuestionAnswering",
     prefix="bert.",
     tensors=(*INNER_ENCODER_TENSORS, *weight_and_bias("output", "qa_outputs")),
-    config_to_hf=config_to_hf,
+    config_to_hf=unlabeled_config_to_hf,
     config_from_hf=config_from_hf,
     ignored_suffixes=POSITION_IDS,
     optional=INNER_POOLER,
