@@ -34,6 +34,10 @@ REASONS = {
     ("plugins.py", "exec_module"): "a plug-in that the user names: --plugin FILE.py",
     ("plugins.py", "spec_from_file_location"): "a plug-in that the user names: --plugin FILE.py",
     ("entry_points.py", "load()"): "an installed package, when the user names what it declares; never a name in a file",
+    (
+        "installed_files.py",
+        "find_spec",
+    ): "whether a package of weights or texts is installed, named in the code",
     ("display.py", "find_spec"): "whether ipywidgets is installed",
     ("training/loggers.py", "find_spec"): "whether a logger is installed; their names are in the code",
     ("sweeps/jobs.py", "subprocess"): "this Python with headway.sweeps.worker, which gets its recipe on stdin",

@@ -13,7 +13,8 @@ def test_names_are_completed(workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     assert complete_recipe("dem") == ["demo"]
     assert complete_recipe("runs/d") == ["runs/demo"]
-    assert complete_run("") == ["runs/demo", "runs/mine", "runs/reverse", "runs/words"]
+    assert {"runs/demo", "runs/mine", "runs/reverse", "runs/words"} < set(complete_run(""))
+    assert complete_run("runs/m") == ["runs/mine"]
     assert complete_setting("train.warm") == ["train.warmup_steps="]
     assert "model.name=gpt2" in complete_setting("model.name=gpt")
     assert "top_p=" in complete_sampler_setting("top_")

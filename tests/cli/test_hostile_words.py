@@ -142,5 +142,5 @@ def test_a_classifier_says_what_it_is_for(tmp_path, capsys):
     Classifier(encoder).save(tmp_path / "model")
     code, _, err = run(f"generate {tmp_path}/model abc", capsys)
     assert code == 1
-    assert "labels texts (`headway eval` scores it" in err
+    assert "labels texts (`headway classify` uses it)" in err
     assert "start" not in err

@@ -87,7 +87,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     },
     "data": {
         "data my.txt {}": ["--cache x", "--workers 2", "--text 1", "--pairs 1,2", "--label 1", "--tag-scheme any"],
-        "data letters.tsv {}": ["--separator x", "--tag-scheme any"],
+        "data letters.tsv {}": ["--separator x", "--tag-scheme any", "--text-pair 2", "--label-separator x"],
         "data pydocs {}": ["--format lines", "--errors replace", "TARGET my.txt"],
         "data my.txt --tokenizer my-bpe --prepare {}": ["--samples 1", "--limit 2"],
     },

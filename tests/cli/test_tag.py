@@ -221,7 +221,7 @@ def test_invalid_sequences_appear_only_if_asked_for(capsys):
         (
             "tag tagger --in names.csv",
             1,
-            "names.csv has no column 'text' in its first line, 'Text, id': call the column",
+            "names.csv has no column 'text' in its first line, 'Text, id': name the column with --column",
         ),
         ("tag tagger --in twice.tsv", 1, "twice.tsv has 2 columns 'text' in its first line, 'text, text'"),
         ("tag tagger --in empty.csv", 1, "empty.csv has no column 'text' in its first line, ''"),

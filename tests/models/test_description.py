@@ -24,6 +24,7 @@ REPRS = {
     "lstm": "LSTM(2 layers, 650 wide, 19.8M parameters, meta float32)",
     "seq2seq": "Seq2Seq(4 layers, 1000 wide, 224.1M parameters, meta float32)",
     "bahdanau": "Bahdanau(1 encoder layer, 1000 wide, 61.9M parameters, meta float32)",
+    "bow": "BagOfWords(10 wide, 2.3M parameters, meta float32)",
     "bilstm": "BiLSTM(1 layer, 200 wide, 3.7M parameters, meta float32)",
 }
 

@@ -165,6 +165,18 @@ def reshard(module: nn.Module) -> None:
         module.reshard()
 
 
+@contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """Inside the block, parts of a sharded module can be called by themselves: the weights that belong to none of its
+    blocks are gathered. A collective, as are the calls: all ranks make the same ones."""
+    if isinstance(module, FSDPModule):
+        module.unshard()
+    try:
+        yield
+    finally:
+        reshard(module)
+
+
 def replicate(module: nn.Module, dist: DistContext, device: torch.device) -> nn.Module:
     """The module wrapped in DDP, which averages gradients over ranks; the module itself if there is one rank."""
     if dist.parallel != "ddp" or dist.size == 1:

@@ -30,7 +30,7 @@ from headway.models.base import eval_mode
 from headway.nn.lora import lora_merged
 from headway.runs import Run
 from headway.training.checkpoint import TrainState
-from headway.training.distributed import DistContext, reshard
+from headway.training.distributed import DistContext, gathered, reshard
 from headway.training.environment import run_metadata
 from headway.training.failures import DivergenceError, FailureContext, explain_failure, is_lost_contact
 from headway.training.finish import Result, complete_result, finish_run, is_complete
@@ -256,7 +256,8 @@ class Trainer:
                 raise DivergenceError("the validation loss is not a number") from None
             reshard(self.loss_module)
             if isinstance(score, TaskScore):
-                score = self.task.add_metrics(score, self.state.model, self._check_stop)
+                with gathered(self.loss_module):
+                    score = self.task.add_metrics(score, self.state.model, self._check_stop)
         return score
 
     def _validation_loss(self, batch: Any) -> LossOutput:
