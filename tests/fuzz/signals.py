@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -93,8 +94,6 @@ class Signals(Area):
         (self.inputs / "prompts.txt").write_text("".join(f"{line[:8]}\n" for line in lines[:60]))
         self.seconds: dict[str, float] = {}  # of each command, undisturbed
         (self.inputs / "masks.txt").write_text("".join(f"[MASK] {line[:30]}\n" for line in lines[:200]))
-        for name in ("pairs", "classify", "tag", "span", "masked"):
-            os.symlink(self._reference(name), self.inputs / name)
         for command in SETUP:
             words = command.format(inputs=self.inputs).split()
             warm_processes.finished(run_command, words, self.folder, output=self.folder / "output")
@@ -117,6 +116,9 @@ class Signals(Area):
     def command(self, name: str, folder: Path) -> list[str]:
         """The words of a command. A run to train is described by a recipe in a file."""
         if name in COMMANDS:
+            for model in re.findall(r"\{inputs\}/(\w+)\b(?!\.)", COMMANDS[name]):
+                if model in self.recipes and not (self.inputs / model).exists():
+                    os.symlink(self._reference(model), self.inputs / model)
             return COMMANDS[name].format(inputs=self.inputs).split()
         recipe = folder / "recipe.toml"
         recipe.write_text(self.recipes[name.removeprefix("train ")].to_toml())

@@ -98,7 +98,7 @@ def test_every_family_starts_from_the_best_checkpoint_of_a_run(family, folder):
         assert torch.equal(model.state_dict()[name], tensor), name
 
 
-@pytest.mark.parametrize("family", ["gpt", "transformer", "lstm", "bert"])
+@pytest.mark.parametrize("family", ["gpt", "transformer"])
 def test_a_run_a_directory_and_a_checkpoint_are_the_same_source(family, folder, tmp_path):
     headway.load(folder / family).save(tmp_path / "directory")
     (checkpoint,) = [Run(folder / family).checkpoint_dir(2)]
@@ -193,13 +193,11 @@ def test_a_relative_path_becomes_absolute(folder, tmp_path, monkeypatch):
 # ── resume ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_a_gpt_continued_on_other_text_resumes_bit_for_bit(is_gone, run, gpt_recipe, folder, tmp_path):
+def test_a_gpt_continued_on_other_text_resumes_bit_for_bit_without_its_source(run, gpt_recipe, folder, tmp_path):
     shutil.copytree(folder / "gpt", tmp_path / "gpt")
     recipe = gpt_recipe.replace(finetune=gpt_recipe.finetune.replace(init_from=str(tmp_path / "gpt")))
     train_until_power_cut(recipe, tmp_path / "run", 5)
-    if is_gone:
-        shutil.rmtree(tmp_path / "gpt")
+    shutil.rmtree(tmp_path / "gpt")
     headway.train(tmp_path / "run", resume=True)
     assert differences(Run(run[0].path), Run(tmp_path / "run")) == []
     log = Run(tmp_path / "run").read_log()
@@ -222,7 +220,7 @@ def test_it_resumes_bit_for_bit_with(name, folder, tmp_path):
     assert differences(Run(tmp_path / "undisturbed"), Run(tmp_path / "run")) == []
 
 
-@pytest.mark.parametrize("family", ["lstm", "transformer", "bow"])
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
 def test_other_families_resume_bit_for_bit(family, folder, tmp_path):
     recipe = continued(source_recipe(family, folder), folder / family)
     headway.train(recipe, out=tmp_path / "undisturbed")
@@ -231,7 +229,7 @@ def test_other_families_resume_bit_for_bit(family, folder, tmp_path):
     assert differences(Run(tmp_path / "undisturbed"), Run(tmp_path / "run")) == []
 
 
-@pytest.mark.parametrize("n_operations", [20, 180, 240, 330])
+@pytest.mark.parametrize("n_operations", [20, 240])
 def test_a_run_that_is_killed_at_any_file_resumes_exactly(n_operations, run, gpt_recipe, tmp_path):
     """From some file operation on none happens any more, as after SIGKILL."""
     with killed_after(n_operations):
