@@ -60,6 +60,8 @@ def test_another_family_leaves_the_learning_rates_of_fine_tuning_behind():
     assert (recipe.train.lr, recipe.train.layer_lr_decay) == (default.lr, default.layer_lr_decay)
     assert recipe.train.epochs == headway.load_recipe("classify").train.epochs
     assert headway.load_recipe("classify", ["model.family=bilstm", "train.lr=0.5"]).train.lr == 0.5
+    from_scratch = headway.load_recipe("classify", ["model.init_from=none"])
+    assert (from_scratch.finetune.init_from, from_scratch.train.lr) == (None, default.lr)
 
 
 def test_a_run_of_epochs_resumes_with_its_steps_and_takes_more_epochs(tmp_path):

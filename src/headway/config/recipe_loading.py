@@ -238,8 +238,9 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
         table["model"] = {key: model[key] for key in FINETUNE_SETTINGS if key in model} if is_other_source else {}
         table.pop("description", None)  # of another model, as is the result
         table.pop("result", None)
-        if "init_from" in model and not is_other_source and isinstance(train := table.get("train", {}), dict):
-            table["train"] = {key: value for key, value in train.items() if key not in FINETUNING_RATES}
+    is_from_scratch = is_other_family or "model.name" in settings or settings.get("model.init_from") == "none"
+    if "init_from" in model and is_from_scratch and not is_other_source and isinstance(table.get("train"), dict):
+        table["train"] = {key: value for key, value in table["train"].items() if key not in FINETUNING_RATES}
     if isinstance(train := table.get("train", {}), dict):
         for name, other in (("steps", "epochs"), ("epochs", "steps")):
             if f"train.{name}" in settings and f"train.{other}" not in settings:

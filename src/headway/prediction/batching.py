@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from headway.data.padding import pad
+from headway.errors import InputError
 from headway.models.base import Model, eval_mode
-from headway.nn.kernels.cpu_linear import CPUKernels
+from headway.nn.block import Block
+from headway.nn.kernels.cpu_encoder import encoder_kernels
 
 DEFAULT_BATCH_SIZE = 32
+CPU_BATCH_TOKENS = 1024  # with padding. More is not faster on a CPU, and shorter batches have less padding
+MIN_BATCHES_TO_PACK = 3  # packing the weights takes as long as it saves in two batches
 
 # ids (B, T), mask (B, T) or None if nothing is padded, segments (B, T) or None → (B, …)
 ForwardFn = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
@@ -42,11 +46,12 @@ def run_encoder(
     Rows of a tensor (B, T, …) keep the padding of their batch: take the first `len(ids)`. `model` is switched to eval
     mode, and on a CPU to its faster kernels, while this runs.
     """
-    order = sorted(range(len(inputs)), key=lambda number: -len(inputs[number].ids))  # out of memory at once, or never
+    if batch_size < 1:
+        raise InputError(f"batch_size={batch_size} is not at least 1")
+    batches = _batches([len(row.ids) for row in inputs], batch_size, _max_tokens(model))
     n_done = 0
-    with eval_mode(model), CPUKernels(model):
-        for start in range(0, len(order), batch_size):
-            numbers = order[start : start + batch_size]
+    with eval_mode(model), encoder_kernels(model, pack=len(batches) >= MIN_BATCHES_TO_PACK):
+        for numbers in batches:
             ids, mask = pad([inputs[number].ids for number in numbers], 0)
             segments: Tensor | None = None
             if any(inputs[number].segments is not None for number in numbers):
@@ -57,3 +62,22 @@ def run_encoder(
             yield from zip(numbers, output, strict=True)
             n_done += len(numbers)
             on_progress(n_done)
+
+
+def _batches(lengths: Sequence[int], batch_size: int, max_tokens: int | None) -> list[list[int]]:
+    """The numbers of all inputs, the longest first: out of memory at once, or never. A batch has at most `batch_size`
+    inputs and, unless a single one is longer, `max_tokens` tokens with its padding."""
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    batches = []
+    while order:
+        longest = max(1, lengths[order[0]])
+        size = batch_size if max_tokens is None else min(batch_size, max(1, max_tokens // longest))
+        batches.append(order[:size])
+        order = order[size:]
+    return batches
+
+
+def _max_tokens(model: Model) -> int | None:
+    """A recurrent encoder has no limit: it takes one step per position, for however many texts."""
+    has_blocks = any(isinstance(module, Block) for module in model.modules())
+    return CPU_BATCH_TOKENS if has_blocks and model.device.type == "cpu" else None

@@ -15,7 +15,7 @@ Layers do not know these kernels. The decode loops, evaluation and training inst
 `use_attention` swaps attention.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -42,17 +42,23 @@ class CPULinear:
         self.packed: Tensor | None = None  # the weight in oneDNN's layout, made at the first use
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        if torch.is_grad_enabled() or not _is_plain_float32(x, weight):
+        if torch.is_grad_enabled() or not is_plain_float32(x, weight):
             return F.linear(x, weight, bias)
         n_rows, n_threads = x.numel() // max(1, weight.shape[1]), torch.get_num_threads()
         if self.pack and MIN_PACKED_ROWS <= n_rows <= MAX_PACKED_ROWS:
-            if self.packed is None:
-                self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACK_FOR_ROWS)
-            return torch.ops.mkldnn._linear_pointwise(x, self.packed, bias, "none", [], "")
+            return torch.ops.mkldnn._linear_pointwise(x, self.onednn_weight(weight), bias, "none", [], "")
         library = "onednn" if _prefers_onednn() else "mkl"
         if n_threads > 1 and n_rows <= MAX_BANDED_ROWS[library] and weight.is_contiguous():
             return banded_linear(x, weight, bias, n_threads)
         return onednn_linear(x, weight, bias) if library == "onednn" else F.linear(x, weight, bias)
+
+    def onednn_weight(self, weight: Tensor) -> Tensor:
+        """The weight as oneDNN gets it: packed at the first use if at all."""
+        if not self.pack:
+            return weight
+        if self.packed is None:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACK_FOR_ROWS)
+        return self.packed
 
 
 class CPUKernels:
@@ -64,16 +70,17 @@ class CPUKernels:
 
     def __init__(self, model: object, *, pack: bool = True):
         self.model = model if isinstance(model, nn.Module) and is_on_cpu(model) else None
-        self.kernels = {} if self.model is None else {site: CPULinear(pack=pack) for site in _sites(self.model)}
-        self.previous: dict[tuple[nn.Module, str], LinearFn] = {}
+        self.linear = {} if self.model is None else {site: CPULinear(pack=pack) for site in _sites(self.model)}
+        self.kernels: dict[tuple[nn.Module, str], Callable[..., Tensor]] = {**self.linear}
+        self.previous: dict[tuple[nn.Module, str], Callable[..., Tensor] | None] = {}  # None: the method of the class
         self.depth = 0
 
     def __enter__(self) -> "CPUKernels":
         self.depth += 1
-        if self.depth > 1 or any(isinstance(module.__dict__[name], CPULinear) for module, name in self.kernels):
+        if self.depth > 1 or any(isinstance(module.__dict__[name], CPULinear) for module, name in self.linear):
             return self
         for (module, name), kernel in self.kernels.items():
-            self.previous[module, name] = module.__dict__[name]
+            self.previous[module, name] = module.__dict__.get(name)
             module.__dict__[name] = kernel  # past nn.Module.__setattr__, which costs microseconds per layer and token
         return self
 
@@ -83,7 +90,10 @@ class CPUKernels:
         self.depth -= 1
         if self.depth == 0:
             for (module, name), function in self.previous.items():
-                module.__dict__[name] = function
+                if function is None:
+                    del module.__dict__[name]
+                else:
+                    module.__dict__[name] = function
             self.previous = {}
 
 
@@ -117,7 +127,7 @@ def banded_linear(x: Tensor, weight: Tensor, bias: Tensor | None, n_bands: int) 
 def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The product by oneDNN, with gradients. Where oneDNN is the faster library it is 1.1 times MKL for x Wᵀ and for
     the gradient of x, but not for that of W (`python benchmarks/linear.py --training`)."""
-    if not _is_plain_float32(x, weight):
+    if not is_plain_float32(x, weight):
         return F.linear(x, weight, bias)
     if not torch.is_grad_enabled():
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -155,7 +165,7 @@ def _sites(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
             yield module, "unembed_fn"
 
 
-def _is_plain_float32(x: Tensor, weight: Tensor) -> bool:
+def is_plain_float32(x: Tensor, weight: Tensor) -> bool:
     """Whether the kernels above apply: float32 on a CPU, not traced or autocast, and large enough to matter."""
     return (
         x.device.type == "cpu"
