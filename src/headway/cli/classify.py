@@ -16,10 +16,9 @@ from headway.cli.options import (
     ModelPath,
     check_minimum,
     note_unknown_text,
-    print_json,
     with_option_groups,
 )
-from headway.cli.prediction_files import Texts, TextTableFlags, merged, write_records
+from headway.cli.prediction_files import Texts, TextTableFlags, merged, output_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -86,15 +85,9 @@ def classify(
     _note_truncated(found, loaded.config.context)
     note_unknown_text(loaded.tokenizer, [record["text"] for record in records[:MAX_TEXTS_NOTED]], "text")
     results = [_to_dict(*pair, is_multi_label) for pair in zip(records, found, strict=True)]
-    if files.out is not None:
-        write_records(results, files.out)
-        if json:
-            print_json({"model": model, "out": str(files.out), "n_texts": len(records), "seconds": seconds})
-        else:
-            print(f"{len(records):,} text{'s' * (len(records) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
-    elif json:
-        print_json({"model": model, "texts": results, "seconds": seconds})
-    elif len(records) == 1 or top is not None:
+    if output_records(results, model=model, out=files.out, json=json, seconds=seconds):
+        return
+    if len(records) == 1 or top is not None:
         n_shown = SHOWN_LABELS if top is None else top
         print("\n\n".join(_render(*pair, n_shown, is_multi_label) for pair in zip(records, found, strict=True)))
     else:

@@ -1,14 +1,13 @@
 """headway fill"""
 
-import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.options import BatchSize, Json, LoadFlags, ModelPath, check_minimum, print_json, with_option_groups
-from headway.cli.prediction_files import Texts, TextTableFlags, write_records
+from headway.cli.options import BatchSize, Json, LoadFlags, ModelPath, check_minimum, with_option_groups
+from headway.cli.prediction_files import Texts, TextTableFlags, output_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -56,15 +55,7 @@ def fill(
     results = [
         {**record, "masks": [asdict(mask) for mask in masks]} for record, masks in zip(records, filled, strict=True)
     ]
-    if files.out is not None:
-        write_records(results, files.out)
-        if json:
-            print_json({"model": model, "out": str(files.out), "n_texts": len(records), "seconds": seconds})
-        else:
-            print(f"{len(records):,} text{'s' * (len(records) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
-    elif json:
-        print_json({"model": model, "texts": results, "seconds": seconds})
-    else:
+    if not output_records(results, model=model, out=files.out, json=json, seconds=seconds):
         print("\n\n".join(_render(text, masks) for text, masks in zip(inputs, filled, strict=True)))
 
 

@@ -2,7 +2,7 @@
 
 import json as json_lines
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from headway.cli.option_use import OnlyWith
-from headway.cli.options import check_new_file
+from headway.cli.options import check_new_file, print_json
 from headway.cli.prompt_files import JSON_LINES, read_texts
 
 TABLES = (".csv", ".tsv")
@@ -147,6 +147,31 @@ def write_records(results: Sequence[Mapping[str, Any]], out: Path) -> None:
 
     lines = [json_lines.dumps(non_finite_to_null(dict(result)), ensure_ascii=False) for result in results]
     write_text(out, "".join(f"{line}\n" for line in lines))
+
+
+def output_records(
+    results: Sequence[Mapping[str, Any]],
+    *,
+    model: str,
+    out: Path | None,
+    json: bool,
+    seconds: float,
+    write: Callable[[Path], None] | None = None,
+) -> bool:
+    """Write results to a file, by `write` or as JSON lines, or print them as JSON; False if neither was asked for."""
+    if out is None:
+        if json:
+            print_json({"model": model, "texts": results, "seconds": seconds})
+        return json
+    if write is not None:
+        write(out)
+    else:
+        write_records(results, out)
+    if json:
+        print_json({"model": model, "out": str(out), "n_texts": len(results), "seconds": seconds})
+    else:
+        print(f"{len(results):,} text{'s' * (len(results) != 1)} in {seconds:.1f} s: {out}", file=sys.stderr)
+    return True
 
 
 def is_json_lines(file: Path) -> bool:

@@ -1,9 +1,9 @@
 """headway tag"""
 
 import re
-import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +18,9 @@ from headway.cli.options import (
     ModelPath,
     check_minimum,
     note_unknown_text,
-    print_json,
     with_option_groups,
 )
-from headway.cli.prediction_files import Texts, TextTableFlags, merged, write_records
+from headway.cli.prediction_files import Texts, TextTableFlags, merged, output_records
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -95,15 +94,9 @@ def tag(
     seconds = time.monotonic() - start
     note_unknown_text(loaded.tokenizer, [result.text for result in tagged], "text")
     results = [merged(record, result.to_dict()) for record, result in zip(records, tagged, strict=True)]
-    if files.out is not None:
-        _write_conll(tagged, files.out) if _is_conll(files.out) else write_records(results, files.out)
-        if json:
-            print_json({"model": model, "out": str(files.out), "n_texts": len(records), "seconds": seconds})
-        else:
-            print(f"{len(records):,} text{'s' * (len(records) != 1)} in {seconds:.1f} s: {files.out}", file=sys.stderr)
-    elif json:
-        print_json({"model": model, "texts": results, "seconds": seconds})
-    else:
+    is_conll = files.out is not None and _is_conll(files.out)
+    write = partial(_write_conll, tagged) if is_conll else None
+    if not output_records(results, model=model, out=files.out, json=json, seconds=seconds, write=write):
         _print_tagged(tagged, loaded.config.labels)
 
 

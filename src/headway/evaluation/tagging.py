@@ -9,44 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.records import Record, TaggedSentence
 from headway.data.tag_schemes import entity_spans, mark_entities, scheme_of
+from headway.evaluation.precision_recall import MatchCounts, macro_scores, total
 from headway.models import Model, Tagger
 from headway.prediction.heads import require_head
 from headway.prediction.viterbi import TagRules, decode_tags
 from headway.prediction.word_scores import word_log_probs
 
 Tags = Sequence[Sequence[str]]  # of each sentence, the tag of each word
-
-
-class EntityCounts(NamedTuple):
-    """How many entities were found, predicted, and are in the data."""
-
-    n_correct: int
-    n_predicted: int
-    n_true: int
-
-    @property
-    def precision(self) -> float:
-        return self.n_correct / max(self.n_predicted, 1)
-
-    @property
-    def recall(self) -> float:
-        return self.n_correct / max(self.n_true, 1)
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of precision and recall; 0 without any entity."""
-        return 2 * self.n_correct / max(self.n_predicted + self.n_true, 1)
-
-    @property
-    def scores(self) -> dict[str, float]:
-        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,14 +49,14 @@ class TaggingReport:
         return sum(map(len, self.truth))
 
     @cached_property
-    def counts_by_type(self) -> dict[str, EntityCounts]:
+    def counts_by_type(self) -> dict[str, MatchCounts]:
         """The counts of every type that is in the data or was predicted, in alphabetical order."""
         return count_entities(self.truth, self.predicted)
 
     @property
-    def counts(self) -> EntityCounts:
+    def counts(self) -> MatchCounts:
         """The counts of all types together."""
-        return _sum(self.counts_by_type.values())
+        return total(self.counts_by_type.values())
 
     @property
     def f1(self) -> float:
@@ -90,13 +66,12 @@ class TaggingReport:
     @property
     def macro_scores(self) -> dict[str, float]:
         """The means of precision, recall and F1 over the types."""
-        scores = [counts.scores for counts in self.counts_by_type.values()]
-        return {name: float(np.mean([s[name] for s in scores] or [0.0])) for name in ("precision", "recall", "f1")}
+        return macro_scores(self.counts_by_type.values())
 
     @cached_property
     def argmax_f1(self) -> float | None:
         """F1 without constraints; None if there were none."""
-        return None if self.argmax is None else _sum(count_entities(self.truth, self.argmax).values()).f1
+        return None if self.argmax is None else total(count_entities(self.truth, self.argmax).values()).f1
 
     @property
     def n_invalid(self) -> int:
@@ -115,7 +90,7 @@ class TaggingReport:
         rows = []
         for true, tags in zip(self.truth, self.predicted, strict=True):
             if self.has_entities:
-                rows.append([*_sum(count_entities([true], [tags]).values())])
+                rows.append([*total(count_entities([true], [tags]).values())])
             else:
                 rows.append([sum(a == b for a, b in zip(true, tags, strict=True)), len(true)])
         return np.array(rows, dtype=np.int64)
@@ -168,7 +143,7 @@ class TaggingReport:
         return "\n".join(lines)
 
 
-def count_entities(truth: Tags, predicted: Tags) -> dict[str, EntityCounts]:
+def count_entities(truth: Tags, predicted: Tags) -> dict[str, MatchCounts]:
     """The counts of every type of entity in true or predicted tags, in alphabetical order of the types."""
     n_correct: Counter[str] = Counter()
     n_predicted: Counter[str] = Counter()
@@ -179,7 +154,7 @@ def count_entities(truth: Tags, predicted: Tags) -> dict[str, EntityCounts]:
         n_predicted.update(span.type for span in spans)
         n_true.update(span.type for span in true_spans)
     types = sorted(n_predicted.keys() | n_true.keys())
-    return {type: EntityCounts(n_correct[type], n_predicted[type], n_true[type]) for type in types}
+    return {type: MatchCounts(n_correct[type], n_predicted[type], n_true[type]) for type in types}
 
 
 def tagging_report(
@@ -208,7 +183,3 @@ def tagging_report(
 
     truth = [sentence.tags for sentence in sentences]
     return TaggingReport(labels, truth, decode(rules), None if rules is None else decode(None))
-
-
-def _sum(counts: Any) -> EntityCounts:
-    return EntityCounts(*(sum(numbers) for numbers in zip(*counts, strict=True))) if counts else EntityCounts(0, 0, 0)
