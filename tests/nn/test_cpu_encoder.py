@@ -10,12 +10,14 @@ from torch import nn
 from torch.testing import assert_close
 
 import headway
+from headway.models.tiny import create_tiny
 from headway.nn import use_attention
 from headway.nn.block import Block
 from headway.nn.kernels import cpu_encoder, cpu_linear
 from headway.nn.kernels.cpu_encoder import FusedBlock, encoder_kernels
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.lora import add_lora, block_layers, lora_layers, lora_merged
+from headway.prediction import batching
 from headway.prediction.batching import EncoderInput, run_encoder
 from headway.training.train_step import checkpoint_blocks
 
@@ -374,3 +376,47 @@ def test_predictions_that_are_not_read_to_the_end_restore_the_blocks():
     assert isinstance(model.blocks[0].forward, FusedBlock)
     outputs.close()
     assert "forward" not in model.blocks[0].__dict__
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 40))
+def test_batches_on_a_cpu_end_where_shorter_texts_begin(lengths, batch_size):
+    batches = batching._batches(lengths, batch_size, cut_padding=True)
+    order = [number for batch in batches for number in batch]
+    assert sorted(order) == list(range(len(lengths)))
+    assert [lengths[number] for number in order] == sorted(lengths, reverse=True)
+    for batch, following in zip(batches, [*batches[1:], []], strict=True):
+        longest = lengths[batch[0]]
+        n_similar = sum(lengths[number] >= 7 / 8 * longest for number in batch)
+        assert n_similar == len(batch) or (len(batch) - 1) * longest < 256  # a small batch may have any padding
+        is_cut = len(batch) * longest >= 256 and bool(following) and lengths[following[0]] < 7 / 8 * longest
+        assert len(batch) == batch_size or not following or is_cut  # no batch is smaller than it must be
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 40))
+def test_batches_on_a_gpu_are_full(lengths, batch_size):
+    sizes = [len(batch) for batch in batching._batches(lengths, batch_size, cut_padding=False)]
+    assert all(size == batch_size for size in sizes[:-1])
+    assert sum(sizes) == len(lengths)
+
+
+@pytest.mark.parametrize(("model", "sizes"), [(MODEL, [13, 1]), (create_tiny("bilstm"), [14])], ids=["bert", "bilstm"])
+def test_a_recurrent_encoder_gets_full_batches(model, sizes):
+    batches = []
+
+    def forward(ids, mask, segments):
+        batches.append(ids)
+        return model(ids, mask)
+
+    list(run_encoder(model, [EncoderInput([1] * length) for length in (5, *[20] * 13)], forward))
+    assert [len(ids) for ids in batches] == sizes
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize(("n_batches", "is_packed"), [(1, False), (2, False), (3, True)])
+def test_weights_are_packed_for_many_batches_only(monkeypatch, n_batches, is_packed):
+    """A single query must not wait for all weights to be packed."""
+    packs = []
+    monkeypatch.setattr(batching, "encoder_kernels", lambda model, pack: packs.append(pack) or encoder_kernels(model))
+    list(run_encoder(MODEL, [EncoderInput([1, 2])] * n_batches, MODEL, batch_size=1))
+    assert packs == [is_packed]

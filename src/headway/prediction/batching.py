@@ -17,7 +17,8 @@ from headway.nn.block import Block
 from headway.nn.kernels.cpu_encoder import encoder_kernels
 
 DEFAULT_BATCH_SIZE = 32
-CPU_BATCH_TOKENS = 1024  # with padding. More is not faster on a CPU, and shorter batches have less padding
+# On a CPU, a batch of MIN_CUT_TOKENS tokens takes no text that is shorter than MIN_FILL times its longest.
+MIN_CUT_TOKENS, MIN_FILL = 256, 7 / 8
 MIN_BATCHES_TO_PACK = 3  # packing the weights takes as long as it saves in two batches
 
 # ids (B, T), mask (B, T) or None if nothing is padded, segments (B, T) or None → (B, …)
@@ -48,7 +49,7 @@ def run_encoder(
     """
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is not at least 1")
-    batches = _batches([len(row.ids) for row in inputs], batch_size, _max_tokens(model))
+    batches = _batches([len(row.ids) for row in inputs], batch_size, cut_padding=_runs_blocks_on_cpu(model))
     n_done = 0
     with eval_mode(model), encoder_kernels(model, pack=len(batches) >= MIN_BATCHES_TO_PACK):
         for numbers in batches:
@@ -64,20 +65,24 @@ def run_encoder(
             on_progress(n_done)
 
 
-def _batches(lengths: Sequence[int], batch_size: int, max_tokens: int | None) -> list[list[int]]:
-    """The numbers of all inputs, the longest first: out of memory at once, or never. A batch has at most `batch_size`
-    inputs and, unless a single one is longer, `max_tokens` tokens with its padding."""
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    batches = []
-    while order:
-        longest = max(1, lengths[order[0]])
-        size = batch_size if max_tokens is None else min(batch_size, max(1, max_tokens // longest))
-        batches.append(order[:size])
-        order = order[size:]
+def _batches(lengths: Sequence[int], batch_size: int, *, cut_padding: bool) -> list[list[int]]:
+    """The numbers of all inputs in batches, the longest first: out of memory at once, or never.
+
+    With `cut_padding` a batch also ends where shorter inputs begin. A GPU needs large batches. A CPU is as fast with
+    small ones, so there every position of padding is lost time.
+    """
+    batches: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        batch = batches[-1] if batches else []
+        longest = lengths[batch[0]] if batch else 0
+        is_shorter = len(batch) * longest >= MIN_CUT_TOKENS and lengths[number] < MIN_FILL * longest
+        if batch and len(batch) < batch_size and not (cut_padding and is_shorter):
+            batch.append(number)
+        else:
+            batches.append([number])
     return batches
 
 
-def _max_tokens(model: Model) -> int | None:
-    """A recurrent encoder has no limit: it takes one step per position, for however many texts."""
-    has_blocks = any(isinstance(module, Block) for module in model.modules())
-    return CPU_BATCH_TOKENS if has_blocks and model.device.type == "cpu" else None
+def _runs_blocks_on_cpu(model: Model) -> bool:
+    """Not a recurrent encoder: that takes one step per position, for however many texts."""
+    return model.device.type == "cpu" and any(isinstance(module, Block) for module in model.modules())

@@ -1,10 +1,10 @@
-"""Transformer blocks on a CPU, in float32: what follows a matrix product is computed while its result is in cache.
+"""Transformer blocks on a CPU, in float32: the activation is computed while the product is in cache.
 
     h = gelu(x W₁ᵀ + b₁)              two passes over h (N, F), which exceeds the caches; here one
-    y = x + h W₂ᵀ + b₂                two passes over y (N, D); here one
+    y = x + h W₂ᵀ + b₂                the residual is added in place: no third tensor
 
-oneDNN applies an activation, or adds a tensor, as it writes a product ("post-ops"). A block is then four products,
-attention and two norms.
+oneDNN applies an activation as it writes a product (a "post-op"). It can also add a tensor, but PyTorch's operator for
+that takes 2 ms more per call, whatever the size.
 
 `Block.forward` is the definition, and `FusedBlock` replaces it inside the context `encoder_kernels(model)`. Only for
 inference: there is no backward.
@@ -23,7 +23,7 @@ from headway.nn.kernels.cpu_linear import CPUKernels, can_pack, is_plain_float32
 from headway.nn.kv_cache import LayerCache
 from headway.nn.linear import Linear
 
-# Activations that oneDNN applies to a product: its names of the function and of the algorithm.
+# Activations that oneDNN has as post-ops: its names of the function and of the algorithm.
 POST_OPS: dict[Callable[[Tensor], Tensor], tuple[str, str]] = {
     gelu: ("gelu", "none"),
     gelu_tanh: ("gelu", "tanh"),
@@ -46,7 +46,7 @@ def encoder_kernels(model: nn.Module, *, pack: bool = True) -> CPUKernels:
 
 def can_fuse(block: Block) -> bool:
     """Whether `FusedBlock` computes what this block does: our own modules, without hooks inside, not compiled, and an
-    activation that oneDNN has."""
+    activation that oneDNN has as a post-op."""
     attention, feed_forward = block.attention, block.feed_forward
     if not (type(block) is Block and type(attention) is SelfAttention and type(feed_forward) is FeedForward):
         return False
