@@ -228,7 +228,9 @@ def select_columns(header: list[str], file: Path, options: ReadOptions, *, has_n
     for name in columns:
         if name not in header:
             existing = f" The columns are: {', '.join(map(repr, header[:20]))}"
-            raise DataError(f"{file}: there is no column {name!r}." + suggest(name, header) + existing)
+            setting = next((s for s in ("text", "text_pair", "label") if getattr(options, s) == name), "pairs")
+            way_out = f"; name another one with {setting} (data.{setting}=COLUMN)"
+            raise DataError(f"{file}: there is no column {name!r}." + suggest(name, header) + existing + way_out)
         if header.count(name) > 1:
             raise DataError(f"{file}: {header.count(name)} columns are called {name!r}; rename all but one")
     if len(set(columns)) < len(columns):
