@@ -97,7 +97,7 @@ def _draw_curves(
             continue
         axes.plot(line.x, line.y, color=colour, marker=marker)
         if len(line.y) > 1:
-            kept = best(range(len(line.y)), key=line.y.__getitem__)  # the checkpoint
+            kept = best(reversed(range(len(line.y))), key=line.y.__getitem__)  # the checkpoint; of equals the latest
             axes.plot(line.x[kept], line.y[kept], color=colour, marker=marker, markersize=9)
         ends.append((line.x[-1], line.y[-1], line.name, colour))
     if any(len(line.x) > 1 for line in lines):
