@@ -31,7 +31,7 @@ from headway.config import (
 from headway.config.base import descriptions
 from headway.config.choices import CHOICES
 from headway.config.recipe import FinetuneConfig
-from headway.config.recipe_loading import changed_settings
+from headway.config.recipe_loading import changed_settings, line_of
 from headway.config.renamed import RENAMED
 from headway.errors import ConfigError
 
@@ -471,3 +471,9 @@ def test_epochs_stand_in_the_place_of_steps(tmp_path):
         assert load_recipe(write(tmp_path, text)).train == recipe.train
     with pytest.raises(ConfigError, match=r"train\.steps=5 and train\.epochs=2.* both say how long to train: set one"):
         load_recipe(write(tmp_path, "[train]\nsteps = 5\nepochs = 2\n"))
+
+
+def test_a_line_of_spaces_is_searched_in_linear_time():
+    """With neighbouring repeats in its pattern, the search took minutes for a line of 3,000 spaces."""
+    text = f"[train]\n{' ' * 30_000}x\n[{' ' * 30_000}\nsteps = 3\n"
+    assert line_of("train.steps", text) == 4

@@ -503,3 +503,8 @@ def test_a_forward_that_changes_its_ids_is_found_in_the_full_check(change):
         ("inputs", "failed")
     ]
     assert "forward changes its argument ids" in repr(report) + str(report)
+
+
+def test_a_seed_that_torch_does_not_take_is_refused():
+    with pytest.raises(InputError, match="seed=99999999999999999999 is not a seed"):
+        check_contract(create_tiny("gpt"), seed=99999999999999999999)

@@ -386,9 +386,9 @@ def test_batches_on_a_cpu_end_where_shorter_texts_begin(lengths, batch_size):
     assert [lengths[number] for number in order] == sorted(lengths, reverse=True)
     for batch, following in zip(batches, [*batches[1:], []], strict=True):
         longest = lengths[batch[0]]
-        n_similar = sum(lengths[number] >= 7 / 8 * longest for number in batch)
+        n_similar = sum(lengths[number] >= 0.8 * longest for number in batch)
         assert n_similar == len(batch) or (len(batch) - 1) * longest < 256  # a small batch may have any padding
-        is_cut = len(batch) * longest >= 256 and bool(following) and lengths[following[0]] < 7 / 8 * longest
+        is_cut = len(batch) * longest >= 256 and bool(following) and lengths[following[0]] < 0.8 * longest
         assert len(batch) == batch_size or not following or is_cut  # no batch is smaller than it must be
 
 

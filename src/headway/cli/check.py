@@ -25,6 +25,8 @@ Atol = Annotated[float, typer.Option(min=0, help="Largest difference allowed, in
 
 app = CommandApp(help="Check guarantees on your own machine: exact resume, caching, batching and the contract.")
 
+MAX_SEED = 2**63  # of torch.Generator
+
 
 @app.command()
 def resume(
@@ -153,6 +155,8 @@ def contract(
 
     from headway.evaluation.contract import check_contract
 
+    if not 0 <= seed < MAX_SEED:
+        raise typer.BadParameter(f"{seed} is not from 0 to 2^63 - 1", param_hint="--seed")
     loaded = _load_or_create(model, seed, device, dtype)
     with Console(stderr=True).status("checking") as status:  # shows nothing unless stderr is a terminal
         report = check_contract(

@@ -208,10 +208,12 @@ def line_of(setting: str, text: str) -> int:
     """The line of a TOML text that sets "train.steps"; 0 if there is none."""
     keys, table = setting.partition("[")[0].split("."), ""
     for number, line in enumerate(_without_multiline_strings(text).split("\n"), start=1):
-        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
-            table = header[1]
-        key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
-        name = f"{table}.{key[1]}" if key and table else key[1] if key else table if header else None
+        # Patterns without neighbouring repeats: a line of thousands of spaces is matched in linear time.
+        if header := re.match(r"\[([^\[\]]+)\]", line.strip()):
+            table = header[1].strip()
+        before, equals, _ = line.partition("=")
+        key = before.strip() if equals and re.fullmatch(r"[\w.\-\"' ]+", before.strip()) else ""
+        name = f"{table}.{key}" if key and table else key or (table if header else None)
         if name and [part.strip("\"' ") for part in name.split(".")] in (keys, keys[:1] if "{" in line else keys):
             return number
     return 0

@@ -18,7 +18,7 @@ from headway.nn.kernels.cpu_encoder import encoder_kernels
 
 DEFAULT_BATCH_SIZE = 32
 # On a CPU, a batch of MIN_CUT_TOKENS tokens takes no text that is shorter than MIN_FILL times its longest.
-MIN_CUT_TOKENS, MIN_FILL = 256, 7 / 8
+MIN_CUT_TOKENS, MIN_FILL = 256, 0.8
 MIN_BATCHES_TO_PACK = 3  # packing the weights takes as long as it saves in two batches
 
 # ids (B, T), mask (B, T) or None if nothing is padded, segments (B, T) or None → (B, …)

@@ -199,6 +199,8 @@ def make_probe(model: Any, *, batch_size: int, length: int, atol: float | None, 
     vocab_size = getattr(config, "vocab_size", None) or probe.forward(probe.ids).shape[-1]
     if vocab_size < 2:
         raise InputError("a vocabulary of 1 token: every text is the same, so there is nothing to check")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed={seed} is not a seed: use a whole number from 0 to 2^63 - 1")
     rng = torch.Generator().manual_seed(seed)
     probe = replace(
         probe,
