@@ -32,7 +32,7 @@ ALLOWED = {
     "nn": {"errors", "entry_points"},
     "tokenizers": {"errors", "files", "file_reading"},
     "sampling": {"errors", "entry_points"},
-    "costs": {"config"},
+    "costs": {"errors", "file_reading", "tables", "config"},
     "data": {
         "errors",
         "entry_points",
@@ -72,6 +72,9 @@ ALLOWED = {
     },
     "analysis": {
         "errors",
+        "costs",
+        "devices",
+        "tables",
         "runs",
         "run_reader",
         "config",

@@ -17,6 +17,7 @@ from headway.cli import (
     classify,
     compare,
     convert,
+    cost,
     data,
     demo,
     embed,
@@ -24,6 +25,7 @@ from headway.cli import (
     fill,
     generate,
     lr_find,
+    models,
     runs,
     show,
     sweep,
@@ -84,6 +86,8 @@ VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
     ],
     "Look inside": [
         ("runs", "List runs with their settings, status and scores.", runs.runs),
+        ("models", "List published models and presets with their sizes.", models.models),
+        ("cost", "Count parameters, FLOPs, bytes and memory of a model.", cost.cost),
         ("show", "Show training curves, attention, samplers and gradients.", show.app),
     ],
     "Check": [

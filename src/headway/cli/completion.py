@@ -22,6 +22,14 @@ def complete_run(incomplete: str) -> list[str]:
     return [name for name in _runs() if name.startswith(incomplete)]
 
 
+def complete_model(incomplete: str) -> list[str]:
+    """Families, presets, recipes and runs."""
+    from headway.config import FAMILIES
+    from headway.config.presets import PRESETS
+
+    return [name for name in [*FAMILIES, *PRESETS, *complete_recipe("")] if name.startswith(incomplete)]
+
+
 def complete_setting(incomplete: str) -> list[str]:
     """Settings of a recipe, ready for their value: train.steps=. After model.name=, the presets."""
     from headway.cli.unknown_options import recipe_settings

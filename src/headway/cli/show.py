@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headway.cli.completion import complete_model
 from headway.cli.help import CommandApp
 from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.cli.options import Json, check_picture, note_unknown_text, print_json, print_notes
@@ -85,6 +86,40 @@ def curves(
     print(f"{y_label(metric, unit)} by {X_LABELS[x]}\n")
     print(render_text(run_curves, log=log))
     _print_plot(out)
+
+
+@app.command("model")
+def show_model(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A family, preset, recipe, model directory or run.", autocompletion=complete_model
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change the model's config, such as n_layers=2; repeatable."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the layers of a model: shapes, parameters, what is learned and what is fixed.
+
+    Nothing is allocated, so the largest presets can be shown too. Equal layers are one row.
+
+    \b
+    Examples:
+      headway show model gpt2
+      headway show model transformer --set n_layers=2
+      headway show model llama-3-8b --json
+    """
+    from headway.analysis.model_summary import summarize_model
+    from headway.cli.model_configs import find_config
+
+    named = find_config(name, settings or ())
+    if named.note:
+        print(f"note: {named.note}", file=sys.stderr)
+    summary = summarize_model(named.config, named.name)
+    print_json(summary.to_dict()) if json else print(summary.render())
 
 
 @app.command()

@@ -17,7 +17,8 @@ def _gpt3(n_layers: int, d_model: int, n_heads: int, d_head: int) -> GPTConfig:
 
 
 def _llama(n_layers: int, d_model: int, n_heads: int, d_ff: int, **changes: Any) -> GPTConfig:
-    """A row of Touvron et al. 2023 (Llama 2, Appendix A.2.1) or of Grattafiori et al. 2024 (Llama 3, Table 3)."""
+    """A row of Touvron et al. 2023 (LLaMA, Table 2; Llama 2, Appendix A.2.1) or of Grattafiori et al. 2024 (Llama 3,
+    Table 3)."""
     parts: dict[str, Any] = {
         "positions": "rotary",
         "norm": "rms",
@@ -50,6 +51,10 @@ PRESETS: dict[str, ModelConfig] = {
     "gpt3-6.7b": _gpt3(32, 4096, 32, 128),
     "gpt3-13b": _gpt3(40, 5140, 40, 128),
     "gpt3-175b": _gpt3(96, 12_288, 96, 128),
+    "llama-7b": _llama(32, 4096, 32, 11_008, context=2048),
+    "llama-13b": _llama(40, 5120, 40, 13_824, context=2048),
+    "llama-33b": _llama(60, 6656, 52, 17_920, context=2048),
+    "llama-65b": _llama(80, 8192, 64, 22_016, context=2048),
     "llama-2-7b": _llama(32, 4096, 32, 11_008),
     "llama-2-13b": _llama(40, 5120, 40, 13_824),
     "llama-2-70b": _llama(80, 8192, 64, 28_672, n_kv_heads=8),
@@ -59,6 +64,10 @@ PRESETS: dict[str, ModelConfig] = {
     "llama-3-405b": _llama(126, 16_384, 128, 53_248, **{**_LLAMA3, "context": 131_072}),
     "bert-base": BERTConfig(),
     "bert-large": BERTConfig(n_layers=24, d_model=1024, n_heads=16),
+    # Turc et al. 2019: smaller BERTs. Theirs of 4 layers and width 256 is called mini too.
+    "bert-tiny": BERTConfig(n_layers=2, d_model=128, n_heads=2),
+    "bert-small": BERTConfig(n_layers=4, d_model=512, n_heads=8),
+    "bert-medium": BERTConfig(n_layers=8, d_model=512, n_heads=8),
     # Vaswani et al. 2017, Table 3: base and the last row, big.
     "transformer-base": TransformerConfig(),
     "transformer-big": TransformerConfig(d_model=1024, n_heads=16, dropout=0.3),

@@ -1,16 +1,44 @@
-"""Costs of a model, computed from its config alone: parameters, FLOPs and memory. Nothing here imports torch."""
+"""Costs of a model, computed from its config alone: parameters, FLOPs, bytes and memory. Nothing here imports torch.
 
-from headway.costs.flops import PEAK_FLOPS, flops_per_token, peak_flops
+from headway.costs import count_pass, model_config
+forward = count_pass(model_config("gpt2"), seq_len=1024)
+forward.total_flops                                         291648307200
+for operation in forward.operations:
+    print(operation.name, operation.flops)                  "scores 2 b n² d", …
+"""
+
+from headway.config import model_config
+from headway.costs.budget import TrainingBudget, parallelism
+from headway.costs.devices import DEVICES, DeviceSpec, find_device, peak_flops
+from headway.costs.flops import flops_per_token
 from headway.costs.memory import Memory, parameter_copies, training_memory
-from headway.costs.parameters import count_parameters, largest_setting
+from headway.costs.operations import Operation, Pass, count_pass
+from headway.costs.parameters import Parameters, count_parameters, largest_setting, parameter_table
+from headway.costs.roofline import Rates, intensity, least_seconds
+from headway.costs.state import DecodeState, decode_state
 
 __all__ = [
-    "PEAK_FLOPS",
+    "DEVICES",
+    "DecodeState",
+    "DeviceSpec",
     "Memory",
+    "Operation",
+    "Parameters",
+    "Pass",
+    "Rates",
+    "TrainingBudget",
     "count_parameters",
+    "count_pass",
+    "decode_state",
+    "find_device",
     "flops_per_token",
+    "intensity",
     "largest_setting",
+    "least_seconds",
+    "model_config",
+    "parallelism",
     "parameter_copies",
+    "parameter_table",
     "peak_flops",
     "training_memory",
 ]

@@ -55,10 +55,11 @@ MODELS: dict[str, type[Model]] = {
 # The names of each class, so that editors complete them and type checkers know what `create` returns.
 GPTName = Literal[
     "gpt", "gpt1", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-small", "gpt3-medium", "gpt3-large", "gpt3-xl",
-    "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b",
-    "llama-3-70b", "llama-3-405b", "gpt-tiny", "gpt-mini", "llama-mini",
+    "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama-7b", "llama-13b", "llama-33b", "llama-65b",
+    "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b", "llama-3-70b", "llama-3-405b", "gpt-tiny", "gpt-mini",
+    "llama-mini",
 ]  # fmt: skip
-BERTName = Literal["bert", "bert-base", "bert-large", "bert-mini"]
+BERTName = Literal["bert", "bert-base", "bert-large", "bert-tiny", "bert-small", "bert-medium", "bert-mini"]
 TransformerName = Literal["transformer", "transformer-base", "transformer-big", "transformer-mini"]
 Device: TypeAlias = str | torch.device
 DType: TypeAlias = torch.dtype | str | None

@@ -1,0 +1,51 @@
+"""Budgets of training: FLOPs, tokens, time and devices.
+
+C = 6 N D                  FLOPs for N parameters and D tokens (Kaplan et al. 2020)
+D = 20 N                   the tokens that use a budget best (Hoffmann et al. 2022, Table 3)
+seconds = C / (devices × peak FLOPS × MFU)
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from headway.costs.devices import DeviceSpec
+
+TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022 ("Chinchilla")
+STATE_BYTES = 16  # per parameter: float32 weights, gradients and two moments of Adam
+DEFAULT_MFU = 0.4  # of a well-tuned run: 38 to 43 % (Grattafiori et al. 2024, Table 4)
+USABLE_MEMORY = 0.9  # the rest is the allocator's and the driver's
+
+
+@dataclass(frozen=True)
+class TrainingBudget:
+    n_params: int
+    n_tokens: int
+
+    @staticmethod
+    def compute_optimal(n_params: int) -> "TrainingBudget":
+        return TrainingBudget(n_params, TOKENS_PER_PARAMETER * n_params)
+
+    @property
+    def flops(self) -> int:
+        """6 N D"""
+        return 6 * self.n_params * self.n_tokens
+
+    def seconds(
+        self, device: DeviceSpec, n_devices: int, *, dtype: str = "bfloat16", mfu: float = DEFAULT_MFU
+    ) -> float:
+        peak = device.peak(dtype)
+        return self.flops / (n_devices * peak * mfu) if peak else float("inf")
+
+
+def parallelism(n_params: int, activation_bytes: float, device: DeviceSpec, n_devices: int) -> str:
+    """How to spread training over devices, as a sentence. Activations are those of one device's micro-batch."""
+    usable = USABLE_MEMORY * device.memory
+    state = STATE_BYTES * n_params
+    if state + activation_bytes <= usable:
+        return "one device holds it" if n_devices == 1 else "DDP: each device holds all of it"
+    if activation_bytes >= usable:
+        return "the activations of one micro-batch exceed a device: a smaller batch, or checkpoint_activations"
+    n_needed = ceil(state / (usable - activation_bytes))
+    if n_needed <= n_devices:
+        return f"FSDP: its {state / 1e9:,.0f} GB are sharded over {n_devices} devices, and {n_needed} would do"
+    return f"more than {n_devices} × {device.name}: FSDP needs at least {n_needed}, or tensor and pipeline parallelism"

@@ -1,0 +1,178 @@
+"""Peak FLOPS, memory bandwidth and memory of devices, from the vendors' datasheets. You can add your own.
+
+    find_device("h200").bandwidth            4.8e12 bytes per second
+
+`$HEADWAY_DEVICES` names a TOML file with more devices, by default ~/.config/headway/devices.toml:
+
+    ["My GPU"]
+    bfloat16 = 100e12       # FLOPS of dense matrix products; float32 and float16 likewise
+    bandwidth = 1e12        # bytes per second
+    memory = 24e9           # bytes
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headway.errors import ConfigError, suggest
+from headway.file_reading import read_utf8
+
+DEVICES_VARIABLE = "HEADWAY_DEVICES"
+DEVICES_FILE = Path("~/.config/headway/devices.toml")
+MAX_FILE_BYTES = 2**20
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}  # of an element
+TERA, GIGA = 1e12, 1e9
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    name: str
+    flops: Mapping[str, float] = field(default_factory=dict)  # dtype → FLOPS of dense matrix products
+    bandwidth: float = 0.0  # bytes per second, of the device's memory
+    memory: float = 0.0  # bytes
+    source: str = "datasheet"
+
+    def peak(self, dtype: str) -> float | None:
+        """FLOPS in this dtype. Devices do float16 at the rate of bfloat16, unless the table says otherwise."""
+        other = {"float16": "bfloat16", "bfloat16": "float16"}.get(dtype, dtype)
+        return self.flops.get(dtype) or self.flops.get(other)
+
+    def ridge(self, dtype: str) -> float | None:
+        """The arithmetic intensity (FLOPs per byte) from which on the peak FLOPS, not the bandwidth, are the limit."""
+        peak = self.peak(dtype)
+        return peak / self.bandwidth if peak and self.bandwidth else None
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device of the user's file."""
+
+    bandwidth: float
+    memory: float
+    bfloat16: float | None = None
+    float16: float | None = None
+    float32: float | None = None
+    float64: float | None = None
+
+
+def _spec(name: str, bfloat16: float | None, float32: float, bandwidth: float, memory: float) -> DeviceSpec:
+    """TFLOPS without sparsity, GB/s and GB. float32 is the rate of the ordinary units, not of TF32."""
+    flops = {} if bfloat16 is None else {"bfloat16": bfloat16 * TERA}
+    return DeviceSpec(name, flops | {"float32": float32 * TERA}, bandwidth * GIGA, memory * GIGA)
+
+
+# A name matches a device whose name has all its words; the longest match wins.
+DEVICES = {
+    spec.name: spec
+    for spec in (
+        _spec("B200", 2250, 75, 8000, 180),
+        _spec("H200", 989, 66.9, 4800, 141),
+        _spec("H100", 989, 66.9, 3350, 80),
+        _spec("H100 PCIe", 756, 51.2, 2000, 80),
+        _spec("H100 NVL", 835, 60, 3900, 94),
+        _spec("GH200", 989, 66.9, 4000, 96),
+        _spec("A100", 312, 19.5, 2039, 80),
+        _spec("A100 40GB", 312, 19.5, 1555, 40),
+        _spec("A800", 312, 19.5, 2039, 80),
+        _spec("A40", 149.7, 37.4, 696, 48),
+        _spec("A30", 165, 10.3, 933, 24),
+        _spec("A10", 125, 31.2, 600, 24),
+        _spec("A10G", 70, 35, 600, 24),
+        _spec("A6000", 154.8, 38.7, 768, 48),
+        _spec("RTX 6000 Ada", 364, 91.1, 960, 48),
+        _spec("L40S", 362, 91.6, 864, 48),
+        _spec("L40", 181, 90.5, 864, 48),
+        _spec("L4", 121, 30.3, 300, 24),
+        _spec("T4", 65, 8.1, 320, 16),  # float16: it has no bfloat16
+        _spec("V100", 125, 15.7, 900, 32),  # likewise
+        _spec("RTX 3090", 71, 35.6, 936, 24),
+        _spec("RTX 4090", 165, 82.6, 1008, 24),
+        _spec("RTX 5090", 209.5, 104.8, 1792, 32),
+        _spec("MI250X", 383, 47.9, 3277, 128),
+        _spec("MI300X", 1307, 163.4, 5300, 192),
+        # Apple gives one rate, and none since the M3; a chip's memory is the largest that is sold with it.
+        _spec("M1", None, 2.6, 68, 16),
+        _spec("M1 Max", None, 10.4, 400, 64),
+        _spec("M1 Ultra", None, 21, 800, 128),
+        _spec("M2", None, 3.6, 100, 24),
+        _spec("M2 Max", None, 13.6, 400, 96),
+        _spec("M2 Ultra", None, 27.2, 800, 192),
+    )
+}
+
+
+def find_device(name: str) -> DeviceSpec:
+    """A device of the table, or of your own file, by its name; upper and lower case, "-" and "_" do not matter."""
+    device = match_device(name)
+    if device is None:
+        names = list(all_devices())
+        raise ConfigError(
+            f"no device named {name!r}."
+            + suggest(
+                _normalized(name).upper(),
+                names,
+                otherwise=f" There are {', '.join(names)}; to add one, see the file in ${DEVICES_VARIABLE}",
+            ),
+            setting="device",
+        )
+    return device
+
+
+def match_device(name: str) -> DeviceSpec | None:
+    """The device of which `name`, such as "NVIDIA A100-SXM4-80GB", has all words; None if there is none."""
+    words = set(_normalized(name).split())
+    matches = [device for device in all_devices() if set(_normalized(device).split()) <= words]
+    return all_devices()[max(matches, key=len)] if matches else None
+
+
+def peak_flops(name: str) -> float | None:
+    """Peak FLOPS of a GPU in bfloat16 by its name; None if it is not in the table."""
+    device = match_device(name)
+    return None if device is None else device.peak("bfloat16")
+
+
+def all_devices() -> dict[str, DeviceSpec]:
+    """The table, with the devices of your own file."""
+    variable = os.environ.get(DEVICES_VARIABLE)
+    return DEVICES | _read_devices(Path(variable) if variable else DEVICES_FILE, is_named=bool(variable))
+
+
+@cache
+def _read_devices(file: Path, *, is_named: bool) -> dict[str, DeviceSpec]:
+    try:
+        file = file.expanduser()
+    except RuntimeError:  # no home folder
+        return {}
+    if not is_named and not file.exists():
+        return {}
+    try:
+        tables = tomllib.loads(read_utf8(file, max_bytes=MAX_FILE_BYTES, error=ConfigError))
+    except ConfigError:
+        raise
+    except (ValueError, OSError, RecursionError) as error:
+        raise ConfigError(f"{file} is not a list of devices in TOML ({error}); see headway.costs.devices") from None
+    return {name: _read_device(name, table, file) for name, table in tables.items()}
+
+
+def _read_device(name: str, table: Any, file: Path) -> DeviceSpec:
+    try:
+        row = msgspec.convert(table, _Row)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{file}, device {name!r}: {error}; a device has bandwidth, memory and FLOPS for bfloat16, float16, "
+            f"float32 or float64"
+        ) from None
+    flops = {dtype: value for dtype in BYTES if (value := getattr(row, dtype)) is not None}
+    for key, value in {"bandwidth": row.bandwidth, "memory": row.memory, **flops}.items():
+        if not 0 < value < float("inf"):
+            raise ConfigError(f"{file}, device {name!r}: {key}={value} must be above 0 and finite")
+    return DeviceSpec(name, flops, row.bandwidth, row.memory, source=str(file))
+
+
+def _normalized(name: str) -> str:
+    return name.replace("-", " ").replace("_", " ").lower()
