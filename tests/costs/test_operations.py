@@ -1,4 +1,4 @@
-"""The rows of a pass: matrix products counted from configs equal those that PyTorch counts, and the lectures' figures."""
+"""The rows of a pass: products counted from configs equal those that PyTorch counts, and the lectures' figures."""
 
 import pytest
 import torch

@@ -30,10 +30,9 @@ class TrainingBudget:
         """6 N D"""
         return 6 * self.n_params * self.n_tokens
 
-    def seconds(
-        self, device: DeviceSpec, n_devices: int, *, dtype: str = "bfloat16", mfu: float = DEFAULT_MFU
-    ) -> float:
-        peak = device.peak(dtype)
+    def seconds(self, device: DeviceSpec, n_devices: int, *, mfu: float = DEFAULT_MFU) -> float:
+        """In bfloat16, or in float32 where the device has no rate for it."""
+        peak = device.peak("bfloat16") or device.peak("float32")
         return self.flops / (n_devices * peak * mfu) if peak else float("inf")
 
 

@@ -299,9 +299,7 @@ def _attention(
             cache=b * keys * kv_heads,
             writes=scores,
         ),
-        Operation(
-            f"{prefix}softmax", stage, flops=SOFTMAX_FLOPS * scores, reads=scores, writes=scores, is_product=False
-        ),
+        _softmax(f"{prefix}softmax", stage, scores),
         Operation(
             f"{prefix}weighted sum",
             stage,
@@ -311,6 +309,10 @@ def _attention(
             writes=b * queries * heads,
         ),
     ]
+
+
+def _softmax(name: str, stage: str, scores: Formula) -> Operation:
+    return Operation(name, stage, flops=SOFTMAX_FLOPS * scores, reads=scores, writes=scores, is_product=False)
 
 
 def _recurrent(
@@ -367,9 +369,7 @@ def _bahdanau(c: BahdanauConfig, phase: Phase, tokens: Formula, scored: Formula)
             cache=b * tokens * s * a,
             writes=energies,
         ),
-        Operation(
-            "softmax", "decoder", flops=SOFTMAX_FLOPS * energies, reads=energies, writes=energies, is_product=False
-        ),
+        _softmax("softmax", "decoder", energies),
         Operation(
             "weighted sum",
             "decoder",

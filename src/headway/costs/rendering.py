@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from headway.costs.budget import DEFAULT_MFU
 from headway.costs.formula import Formula
 from headway.costs.operations import Operation, Pass, has_source
 from headway.costs.report import CostReport
@@ -70,7 +71,9 @@ def render_explanation(report: CostReport) -> str:
             formula, layers, estimate = table.estimate(components)
             total = sum(map(table.count, components))
             if layers > 1 and formula:
-                lines.append(f"    as the lectures count: ({formula}) × {layers} = {estimate:,}; exact: {total:,}")
+                lines.append(
+                    f"    as the lectures count: {_bracketed(formula)} × {layers} = {estimate:,}; exact: {total:,}"
+                )
         lines += [f"  total {table.total:,}", ""]
         sizes = table.sizes | sizes
     for title, counted in passes:
@@ -128,7 +131,7 @@ def _parameters(report: CostReport) -> str:
         totals.append(f"{total:,}")
         formula, layers, estimate = table.estimate(components)
         is_estimated = layers > 1 and bool(formula)
-        formulas.append(f"≈ {formula} × {layers} = {estimate:,}" if is_estimated else "")
+        formulas.append(f"≈ {_bracketed(formula)} × {layers} = {estimate:,}" if is_estimated else "")
         if is_estimated and total != estimate:
             lectures.append(f"{group}: biases, norms and positions add {total - estimate:,} to {estimate:,}")
         for part in components:
@@ -228,20 +231,15 @@ def _quantities(report: CostReport) -> list[tuple[str, str]]:
     if (memory := report.training_memory()) is not None:
         small = report.training_memory(checkpoint_activations=True)
         assert small is not None
-        rows.append(
-            (
-                "training memory",
-                f"{format_bytes(memory.total)}, of which activations {format_bytes(memory.activations)}",
-            )
-        )
+        activations = format_bytes(memory.activations)
+        rows.append(("training memory", f"{format_bytes(memory.total)}, of which activations {activations}"))
         rows.append(("  checkpointed", format_bytes(small.total)))
     if report.budget is not None:
         rows.append(("token budget", f"{report.budget.n_tokens:,} (20 N), {report.budget.flops:.2e} FLOPs (6 N D)"))
         if report.device is not None:
             days = report.budget.seconds(report.device, report.n_devices) / 86_400
-            rows.append(
-                ("  training time", f"{days:,.1f} days on {report.n_devices} × {report.device.name} at 40 % MFU")
-            )
+            devices = f"{report.n_devices} × {report.device.name}"
+            rows.append(("  training time", f"{days:,.1f} days on {devices} at {100 * DEFAULT_MFU:.0f} % MFU"))
     return rows
 
 
@@ -262,6 +260,10 @@ def _worked(formula: Formula, sizes: dict[str, int] | object) -> str:
     value = formula.evaluate(sizes)  # type: ignore[arg-type]
     filled = formula.filled(sizes)  # type: ignore[arg-type]
     return f"{formula} = {filled} = {value:,}" if filled != f"{value:,}" else f"{formula} = {value:,}"
+
+
+def _bracketed(formula: Formula) -> str:
+    return f"({formula})" if len(formula.terms) > 1 else str(formula)
 
 
 def _names(formula: Formula) -> set[str]:

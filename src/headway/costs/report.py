@@ -21,7 +21,7 @@ from headway.costs.formula import Formula, symbols
 from headway.costs.memory import Memory, training_memory
 from headway.costs.operations import Pass, can_decode, count_pass, has_source
 from headway.costs.parameters import Parameters, parameter_table
-from headway.costs.roofline import Rates, intensity, least_seconds
+from headway.costs.roofline import Rates, intensity, is_memory_bound, least_seconds
 from headway.costs.state import DecodeState, decode_state
 from headway.errors import ConfigError
 
@@ -107,7 +107,7 @@ class CostReport:
 
     @cached_property
     def generation_flops(self) -> int | None:
-        """Of `new_tokens` tokens after a prompt of `seq_len`: the prefill gives the first, each decode step one more."""
+        """Of `new_tokens` tokens after a prompt of `seq_len`: the prefill gives the first, a decode step each other."""
         if self.new_tokens is None or not can_decode(self.config):
             return None
         return self.prefill.total_flops + sum(p.total_flops * n_steps for p, n_steps in self._decode_ends()) // 2
@@ -283,13 +283,14 @@ class CostReport:
     def _pass_dict(self, counted: Pass) -> dict[str, Any]:
         rows = []
         for o in counted.operations:
-            row = {"name": o.name, "stage": o.stage, "repeats": o.repeats, "is_product": o.is_product}
+            row: dict[str, Any] = {"name": o.name, "stage": o.stage, "repeats": o.repeats, "is_product": o.is_product}
             row |= _formula_dict(o.flops, counted.sizes, "flops")
             row["elements"] = o.elements.evaluate(counted.sizes)
             row["elements_formula"] = str(o.elements)
             row["intensity"] = intensity(o, counted, self.bytes_per_element)
             if self.rates is not None:
-                row["bound_by"] = "memory" if row["intensity"] < self.rates.ridge else "compute"
+                is_slow = is_memory_bound(o, counted, self.bytes_per_element, self.rates)
+                row["bound_by"] = "memory" if is_slow else "compute"
             rows.append(row)
         return {"rows": rows, "flops": counted.total_flops, "least_seconds": self.least_seconds(counted)}
 

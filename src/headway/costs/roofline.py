@@ -37,7 +37,7 @@ class Rates:
 
 
 def intensity(operation: Operation, costs: Pass, bytes_per_element: int) -> float:
-    """FLOPs per byte, if the operation runs by itself: its inputs are read from memory and its outputs written there."""
+    """FLOPs per byte, if the operation runs by itself: it reads its inputs from memory and writes its outputs there."""
     n_bytes = bytes_per_element * operation.elements.evaluate(costs.sizes)
     return costs.flops(operation) / n_bytes if n_bytes else 0.0
 
