@@ -67,7 +67,7 @@ def new_directory(path: str | Path, *, overwrite: bool = False, partial: Path | 
     renames; if the power fails between them, the old folder is intact at `.NAME.….old/NAME`.
     """
     path = Path(path)
-    if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
+    if not overwrite and not _is_free(path):
         raise CheckpointError(
             f"{path} exists and is not overwritten; choose another path (in Python also overwrite=True)"
         )
@@ -96,6 +96,16 @@ def new_directory(path: str | Path, *, overwrite: bool = False, partial: Path | 
         flush(path.parent)
         if old is not None:
             shutil.rmtree(old.parent, ignore_errors=True)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether there is nothing at a path, or an empty folder."""
+    try:
+        return not os.listdir(path)
+    except FileNotFoundError:
+        return not path.is_symlink()
+    except NotADirectoryError:
+        return False
 
 
 def remove_directory(path: Path) -> bool:

@@ -424,3 +424,19 @@ def test_a_config_with_an_old_setting_name_is_refused(tmp_path):
     file.write_text(file.read_text().replace("reverse_source", "reverse"))
     with pytest.raises(CheckpointError, match="has the setting 'reverse', whose name is 'reverse_source' now"):
         headway.load(tmp_path / "model")
+
+
+def test_saving_over_a_folder_that_another_process_replaces_is_no_crash(tmp_path, monkeypatch):
+    """Between looking and listing, the folder is renamed away: as if it had never been there."""
+    model, path = headway.create("gpt-tiny"), tmp_path / "model"
+    model.save(path)
+    real_listdir = os.listdir
+
+    def vanishing(folder):
+        if Path(folder) == path and path.exists():
+            path.rename(tmp_path / "elsewhere")
+        return real_listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", vanishing)
+    model.save(path, overwrite=True)
+    assert headway.load(path).n_params == model.n_params

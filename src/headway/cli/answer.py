@@ -20,6 +20,7 @@ from headway.cli.options import (
     check_minimum,
     note_unknown_text,
     print_json,
+    read_text,
     with_option_groups,
 )
 from headway.cli.prediction_files import TextFileFlags, is_json_lines, merged, read_records, write_records
@@ -195,24 +196,15 @@ def _read_squad(file: Path) -> list[dict[str, Any]]:
 
 
 def _read_passage(passage: PassageFlags, *, stdin_has_questions: bool) -> str:
-    from headway.data.text_files import decode_text
-    from headway.errors import DataError
-
     if passage.context is not None:
         return passage.context
     if passage.context_file is None:
         raise typer.BadParameter("give the passage: --context TEXT, --context-file FILE, or --in FILE")
-    if passage.context_file == "-":
-        if stdin_has_questions:
-            raise typer.BadParameter(
-                "stdin cannot hold the questions too: give one as an argument", param_hint="--context-file"
-            )
-        return decode_text(sys.stdin.buffer.read(), "stdin")
-    try:
-        data = Path(passage.context_file).read_bytes()
-    except OSError as error:
-        raise DataError(f"{passage.context_file} cannot be read: {error.strerror}") from None
-    return decode_text(data.removeprefix(b"\xef\xbb\xbf"), passage.context_file)  # without a byte-order mark
+    if passage.context_file == "-" and stdin_has_questions:
+        raise typer.BadParameter(
+            "stdin cannot hold the questions too: give one as an argument", param_hint="--context-file"
+        )
+    return read_text(passage.context_file)
 
 
 def _to_dict(record: dict[str, Any], best: "PredictedAnswer") -> dict[str, Any]:

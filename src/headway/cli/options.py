@@ -217,18 +217,29 @@ def unescaped(text: str | None) -> str | None:
     return text
 
 
+def read_text(file: str) -> str:
+    """A text file without its byte-order mark, or stdin for "-". A pipe or a device is refused, not waited for."""
+    from headway.data.text_files import decode_text
+    from headway.errors import DataError
+    from headway.file_reading import open_regular
+
+    if file == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        try:
+            with open_regular(file, error=DataError) as opened:
+                data = opened.read()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    return decode_text(data.removeprefix(b"\xef\xbb\xbf"), "stdin" if file == "-" else file)
+
+
 def read_lines(file: str) -> list[str]:
     """The lines of a text file, or of stdin for "-"; empty lines are kept."""
-    from headway.data.text_files import decode_text
     from headway.errors import DataError
 
     name = "stdin" if file == "-" else file
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from None
-    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark
-    lines = decode_text(data, name).split("\n")
+    lines = read_text(file).split("\n")
     lines = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
     if not lines:
         raise DataError(f"{name} is empty: it should hold one text per line")

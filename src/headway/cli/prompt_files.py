@@ -80,11 +80,14 @@ def finished_lines(path: Path, records: list[dict[str, Any]], settings: Mapping[
 
     A half line at the end is removed, once it is certain that the file is an output of `headway generate`.
     """
+    from headway.errors import DataError
+    from headway.file_reading import open_regular
     from headway.files import non_finite_to_null
 
     if not path.exists():
         return []
-    data = path.read_bytes()
+    with open_regular(path, error=DataError) as file:
+        data = file.read()
     n_whole = data.rfind(b"\n") + 1
     try:
         lines = [_parse_line(line) for line in data[:n_whole].decode().split("\n")[:-1]]

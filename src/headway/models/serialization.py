@@ -65,13 +65,25 @@ SHARDS = "shards"  # subfolder of a distributed checkpoint: the weights in shard
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> Path:
     path = Path(path)
-    if overwrite and path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
+    if overwrite and _holds_something_else(path):
         raise CheckpointError(
             f"{path} holds something else than a model, and overwriting would delete it: choose another path"
         )
     with new_directory(path, overwrite=overwrite) as folder:
         write_model(model, folder)
     return path
+
+
+def _holds_something_else(path: Path) -> bool:
+    """Whether a folder has files but no model. Another process may replace the folder meanwhile: so look twice."""
+    for _ in range(2):
+        try:
+            names = os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if not names or "config.json" in names:
+            return False
+    return True
 
 
 def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from headway.config import Recipe, load_recipe
 from headway.errors import CheckpointError, ConfigError
+from headway.file_reading import read_utf8
 from headway.files import write_text
 from headway.sweeps.points import SweepPoint, SweepRange, grid_points
 from headway.sweeps.search import random_points
@@ -82,8 +83,8 @@ class SweepManifest:
     @classmethod
     def read(cls, out_dir: Path) -> "SweepManifest":
         try:
-            table = json.loads((out_dir / MANIFEST_FILE).read_text(encoding="utf-8"))
-            base = (out_dir / BASE_FILE).read_text(encoding="utf-8")
+            table = json.loads(read_utf8(out_dir / MANIFEST_FILE))
+            base = read_utf8(out_dir / BASE_FILE)
             msgspec.convert({**table, "base": base}, cls)  # raises ValueError if a field has another type
             ranges = {key: SweepRange(**bounds) for key, bounds in table.pop("ranges").items()}
             return cls(base=base, ranges=ranges, **table)
