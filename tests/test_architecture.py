@@ -21,6 +21,7 @@ ALLOWED = {
     "file_reading": {"errors"},
     "memory": {"errors"},
     "devices": {"errors"},
+    "device_rates": {"nn"},
     "display": {"data", "training"},  # the types of what it shows: nothing is imported when it runs
     "runs": {"errors", "entry_points", "files", "file_reading"},
     "tables": set(),
@@ -74,6 +75,8 @@ ALLOWED = {
         "errors",
         "costs",
         "devices",
+        "device_rates",
+        "memory",
         "tables",
         "runs",
         "run_reader",
@@ -84,6 +87,7 @@ ALLOWED = {
         "tokenizers",
         "data",
         "generation",
+        "generation.ids",
     },
     "generation.alignment": {"errors", "models", "tokenizers", "generation", "analysis"},
     "prediction": {"errors", "tokenizers", "data", "nn", "config", "models"},
@@ -102,6 +106,7 @@ ALLOWED = {
     },
     "training": {
         "costs",
+        "device_rates",
         "prediction",
         "errors",
         "memory",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from headway import config as config
     from headway import costs as costs
     from headway import data as data
+    from headway import device_rates as device_rates
     from headway import devices as devices
     from headway import display as display
     from headway import entry_points as entry_points

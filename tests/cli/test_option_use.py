@@ -107,6 +107,13 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
         "tokenizer train pydocs {}": ["--format lines", "--errors replace", "TARGET my.txt"],
     },
     "tokenizer show": {"tokenizer show my-bpe {}": ["--lines 2"]},
+    "cost": {
+        "cost gpt-tiny {}": ["--source-len 5", "--num-devices 2"],
+        "cost bert-mini {}": ["--new-tokens 4", "--window 4"],
+        "cost gpt-tiny --json {}": ["--explain"],
+        "cost gpt-tiny --measure {}": ["--device h200", "--growth"],
+        "cost gpt-tiny --growth {}": ["--measure"],
+    },
 }  # fmt: skip
 
 ALWAYS: dict[str, list[str]] = {
@@ -140,6 +147,9 @@ ALWAYS: dict[str, list[str]] = {
     "tokenizer encode": ["TOKENIZER", "TEXTS"],
     "tokenizer decode": ["TOKENIZER", "IDS", "--special"],
     "tokenizer show": ["TOKENIZERS"],
+    "models": ["WORD"],
+    "cost": ["MODELS", "--set", "--batch-size", "--seq-len", "--dtype", "--plot"],
+    "show model": ["MODEL", "--set"],
 }  # fmt: skip
 
 

@@ -165,6 +165,8 @@ def random_command(rng: random.Random) -> list[str]:
     words = [word for parameter in chosen for word in _option(verb, parameter, hostility, rng)]
     if verb in SLOW:
         words = _bounded(verb, words, rng)
+    if verb == ("cost",) and {"--measure", "--growth"} & set(words):  # they run the model
+        operands, words = [rng.choice(["gpt-tiny", f"{INPUTS}/gpt"])], [*words, "--seq", "8", "--batch-size", "2"]
     line = [*verb, *(rng.sample([*operands, *words], len(operands) + len(words)) if rng.random() < 0.02 else [])]
     line = line if len(line) > len(verb) else [*verb, *operands, *words]
     return [*line, "--json"] if rng.random() < 0.4 else line

@@ -1,12 +1,19 @@
 """headway cost"""
 
 import sys
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.completion import complete_model
-from headway.cli.options import Json, check_minimum, print_json
+from headway.cli.option_use import OnlyWith, OnlyWithout
+from headway.cli.options import Json, check_minimum, check_picture, print_json
+
+if TYPE_CHECKING:
+    from headway.costs.report import CostReport
+    from headway.costs.roofline import Rates
 
 
 def cost(
@@ -29,16 +36,44 @@ def cost(
     source_len: Annotated[
         int | None, typer.Option(help="Encoder-decoders: tokens of the source. Default: --seq-len.")
     ] = None,
-    new_tokens: Annotated[int | None, typer.Option(help="Also count the generation of so many tokens.")] = None,
-    window: Annotated[int | None, typer.Option(help="Keep this many tokens in the KV cache: a sliding window.")] = None,
+    new_tokens: Annotated[
+        int | None,
+        typer.Option(help="Also count the generation of so many tokens."),
+        OnlyWithout("--measure", "--growth"),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Keep this many tokens in the KV cache: a sliding window."),
+        OnlyWithout("--measure", "--growth"),
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32, bfloat16, float16 or float64. Default: float32; on a GPU bfloat16.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Add time and memory bounds of a device: h200, rtx-4090, m2-ultra, …")
+        str | None,
+        typer.Option(help="Add time and memory bounds of a device: h200, rtx-4090, m2-ultra, …"),
+        OnlyWithout("--measure", why="names a device of the table, and --measure uses this machine: leave one out"),
     ] = None,
-    num_devices: Annotated[int, typer.Option(help="Devices to train on.")] = 1,
-    explain: Annotated[bool, typer.Option("--explain", help="Print every formula with its numbers.")] = False,
+    num_devices: Annotated[int, typer.Option(help="Devices to train on."), OnlyWith("--device")] = 1,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print every formula with its numbers."),
+        OnlyWithout("--json", "--measure", "--growth"),
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw the roofline and cost against length: a .png, .svg or .pdf file."
+        ),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the model here, and print measured beside predicted times.")
+    ] = False,
+    growth: Annotated[
+        bool,
+        typer.Option("--growth", help="Time a gpt with and without its cache, and beside an LSTM, by length."),
+        OnlyWithout("--measure", "--device"),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Count what a model costs: parameters, FLOPs, bytes moved, memory, and how fast a device can be at best.
@@ -52,10 +87,13 @@ def cost(
       headway cost transformer --set vocab_size=40000 --explain
       headway cost llama-3-70b --device h200 --batch-size 8 --seq-len 8192
       headway cost gpt2 lstm ngram --seq-len 512 --json
+      headway cost gpt-mini --measure
+      headway cost gpt-mini --growth --plot growth.png
     """
+    check_picture(plot, "--plot")
     from headway.cli.model_configs import find_config
     from headway.costs.devices import find_device
-    from headway.costs.rendering import render_comparison, render_explanation, render_report
+    from headway.costs.operations import can_decode, has_source
     from headway.costs.report import cost_report
 
     for flag, number in {
@@ -87,6 +125,27 @@ def cost(
                 window=window,
             )
         )
+    if source_len is not None and not any(has_source(report.config) for report in reports):
+        raise typer.BadParameter("has no effect: none of these models reads a source", param_hint="--source-len")
+    for flag, value in {"--new-tokens": new_tokens, "--window": window}.items():
+        if value is not None and not any(can_decode(report.config) for report in reports):
+            raise typer.BadParameter("has no effect: none of these models generates text", param_hint=flag)
+    if growth:
+        _print_growth(_only(reports, "--growth"), plot, json)
+    elif measure:
+        _print_measurements(reports, plot, json)
+    else:
+        _print_reports(reports, plot, json=json, explain=explain)
+
+
+def _print_reports(reports: "list[CostReport]", plot: Path | None, *, json: bool, explain: bool) -> None:
+    from headway.costs.rendering import render_comparison, render_explanation, render_report
+
+    if plot is not None:
+        report = _only(reports, "--plot")
+        if report.rates is None:
+            raise typer.BadParameter("needs the rates of a device: add --device NAME or --measure", param_hint="--plot")
+        _plot(report, report.rates, plot)
     if json:
         print_json({"models": [report.to_dict() for report in reports]})
     elif explain:
@@ -95,3 +154,57 @@ def cost(
         print(render_comparison(reports))
     else:
         print(render_report(reports[0]))
+    _print_plot_path(plot, json)
+
+
+def _print_measurements(reports: "list[CostReport]", plot: Path | None, json: bool) -> None:
+    from headway.analysis.cost_measurement import measure_costs
+    from headway.devices import parse_device
+
+    if plot is not None:
+        _only(reports, "--plot")
+    device = parse_device("auto")
+    measurements = [
+        measure_costs(report, device=device, on_progress=partial(_print_progress, report.name)) for report in reports
+    ]
+    if plot is not None:
+        _plot(measurements[0].report, measurements[0].rates, plot)
+    if json:
+        print_json({"device": str(device), "models": [measurement.to_dict() for measurement in measurements]})
+    else:
+        print("\n\n".join(measurement.render() for measurement in measurements))
+    _print_plot_path(plot, json)
+
+
+def _print_growth(report: "CostReport", plot: Path | None, json: bool) -> None:
+    from headway.analysis.cost_growth import measure_growth
+    from headway.devices import parse_device
+
+    growth = measure_growth(report, device=parse_device("auto"), on_progress=partial(_print_progress, report.name))
+    if plot is not None:
+        from headway.analysis.cost_plots import plot_growth
+
+        plot_growth(growth, plot)
+    print_json(growth.to_dict()) if json else print(growth.render())
+    _print_plot_path(plot, json)
+
+
+def _plot(report: "CostReport", rates: "Rates", file: Path) -> None:
+    from headway.analysis.cost_plots import plot_costs
+
+    plot_costs(report, rates, file)
+
+
+def _only(reports: "list[CostReport]", flag: str) -> "CostReport":
+    if len(reports) > 1:
+        raise typer.BadParameter(f"takes one model, and there are {len(reports)}", param_hint=flag)
+    return reports[0]
+
+
+def _print_progress(name: str, line: str) -> None:
+    print(f"{name}: {line}", file=sys.stderr)
+
+
+def _print_plot_path(file: Path | None, json: bool) -> None:
+    if file is not None and not json:
+        print(f"\nplot: {file}")

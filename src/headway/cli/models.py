@@ -14,7 +14,7 @@ COLUMNS = ("name", "year", "family", "layers", "width", "heads", "parameters", "
 def models(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORD]...", help="Keep models whose name or family has one of these words."),
+        typer.Argument(metavar="WORD", help="Keep models whose name or family has one of these words."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 from typing import Any
 
 from headway.config import (
@@ -15,6 +16,7 @@ from headway.config import (
     TrainConfig,
     TransformerConfig,
 )
+from headway.config.models import MAX_SIZE
 from headway.costs.budget import TrainingBudget, parallelism
 from headway.costs.devices import BYTES, DeviceSpec
 from headway.costs.formula import Formula, symbols
@@ -117,7 +119,10 @@ class CostReport:
         """The same without a cache: every new token is a prefill of all tokens before it."""
         if self.new_tokens is None or not isinstance(self.config, GPTConfig | TransformerConfig):
             return None
-        return sum(self._pass("prefill", self.seq_len + i).total_flops for i in range(self.new_tokens))
+        # FLOPs of a prefill are a polynomial of degree 2 in its length: its sum follows from three values.
+        first, second, third = (self._pass("prefill", self.seq_len + i).total_flops for i in range(3))
+        slope, curvature = second - first, third - 2 * second + first
+        return self.new_tokens * first + comb(self.new_tokens, 2) * slope + comb(self.new_tokens, 3) * curvature
 
     def _decode_ends(self) -> list[tuple[Pass, int]]:
         """The first and the last decode step of each stretch over which costs grow by the same amount per step, and
@@ -336,8 +341,8 @@ def cost_report(
     """
     sizes = {"batch_size": batch_size, "seq_len": seq_len, "source_len": source_len, "new_tokens": new_tokens}
     for key, value in {**sizes, "n_devices": n_devices, "window": window}.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"{key}={value} must be at least 1", setting=key)
+        if value is not None and not 1 <= value <= MAX_SIZE:
+            raise ConfigError(f"{key}={value} must be from 1 to {MAX_SIZE:,}", setting=key)
     if dtype is None:
         dtype = "bfloat16" if device is not None and device.peak("bfloat16") else "float32"
     if dtype not in BYTES:

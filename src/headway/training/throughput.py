@@ -5,12 +5,10 @@ import time
 import torch
 
 from headway.costs import peak_flops
+from headway.device_rates import measure_flops
 from headway.memory import available_bytes
-from headway.nn.kernels.cpu_linear import training_linear_fn
 
 WINDOW_STEPS = 50  # throughput is averaged over this many steps
-CUDA_MATMUL_SIZE, CPU_MATMUL_SIZE = 8192, 768  # rows and columns of the product that measures peak FLOP/s
-PEAK_PRODUCTS = 12  # of which the fastest counts: other processes can only slow a product down
 
 
 class ThroughputMeter:
@@ -33,32 +31,12 @@ def device_peak(device: torch.device, bytes_per_element: int) -> tuple[float, st
         name = torch.cuda.get_device_name(device)
         if bytes_per_element == 2 and (datasheet_flops := peak_flops(name)):
             return datasheet_flops, f"datasheet of {name}"
-    return _measure_peak(device, torch.bfloat16 if bytes_per_element == 2 else torch.float32), "measured"
+    return measure_flops(device, torch.bfloat16 if bytes_per_element == 2 else torch.float32), "measured"
 
 
 def mfu(tokens_per_second: float, flops_per_token: float, peak_flops: float) -> float | None:
     """Model FLOPs utilisation (Chowdhery et al. 2022, appendix B); None for models without a FLOP count."""
     return tokens_per_second * flops_per_token / peak_flops if flops_per_token else None
-
-
-def _measure_peak(device: torch.device, dtype: torch.dtype) -> float:
-    n = CUDA_MATMUL_SIZE if device.type == "cuda" else CPU_MATMUL_SIZE
-    a = torch.full((n, n), 0.5, device=device, dtype=dtype)
-    product = training_linear_fn(device)
-    peak = 0.0
-    with torch.no_grad():
-        for _ in range(PEAK_PRODUCTS):
-            _synchronize(device)
-            start = time.perf_counter()
-            product(a, a, None)
-            _synchronize(device)
-            peak = max(peak, 2 * n**3 / (time.perf_counter() - start))
-    return peak
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def peak_memory(device: torch.device) -> int:

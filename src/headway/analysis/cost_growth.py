@@ -1,0 +1,175 @@
+"""Two lessons about length, timed: what the KV cache saves, and what a Transformer computes at once and an LSTM not.
+
+generation    with a cache, a new token costs one step; without, a pass over all tokens before it
+one pass      a Transformer reads all tokens at once, an LSTM of as many parameters one after the other
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from headway.analysis.cost_measurement import measure_rates
+from headway.config import GPTConfig, LSTMConfig
+from headway.costs.operations import Phase
+from headway.costs.parameters import count_parameters
+from headway.costs.rendering import format_seconds
+from headway.costs.report import CostReport, cost_report
+from headway.costs.roofline import Rates, least_seconds
+from headway.device_rates import synchronize
+from headway.devices import DTYPES
+from headway.errors import InputError
+from headway.models.base import Model
+from headway.models.registry import create
+from headway.nn.kernels.cpu_linear import CPUKernels
+from headway.tables import Column, render_table
+
+FIRST_LENGTH = 16
+ROUNDS = 3
+MAX_SECONDS = 20.0  # of one measurement; longer lengths are left out
+
+
+@dataclass(frozen=True)
+class GrowthLine:
+    """Seconds against length: of one way to compute, measured or at least needed."""
+
+    name: str
+    lengths: list[int]
+    seconds: list[float]
+    predicted: list[float]
+
+
+@dataclass(frozen=True)
+class Growth:
+    name: str
+    lstm: LSTMConfig
+    rates: Rates
+    generation: list[GrowthLine]
+    one_pass: list[GrowthLine]
+
+    def render(self) -> str:
+        """A table per question: seconds by length, and the least seconds of the longest."""
+        tables = []
+        for question, lines in (("generating n tokens", self.generation), ("one pass over n tokens", self.one_pass)):
+            lengths = max((line.lengths for line in lines), key=len)
+            columns = [Column(question, [f"{n:,}" for n in lengths])]
+            for line in lines:
+                cells = [format_seconds(seconds) for seconds in line.seconds]
+                columns.append(Column(line.name, cells + ["too long"] * (len(lengths) - len(cells))))
+                least = [format_seconds(seconds) for seconds in line.predicted]
+                columns.append(Column("at least", least + [""] * (len(lengths) - len(least))))
+            tables.append(render_table(columns))
+        n_params = count_parameters(self.lstm)
+        return "\n\n".join([*tables, f"the LSTM has {n_params:,} parameters, {self.lstm.d_model} wide"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "lstm_parameters": count_parameters(self.lstm),
+            "flops": self.rates.flops,
+            "bandwidth": self.rates.bandwidth,
+            "generation": [line.__dict__ for line in self.generation],
+            "one_pass": [line.__dict__ for line in self.one_pass],
+        }
+
+
+def measure_growth(
+    report: CostReport, *, device: torch.device, on_progress: Callable[[str], None] = lambda line: None
+) -> Growth:
+    """Time a GPT of the report's config, with random weights, at lengths that double up to `report.seq_len`."""
+    if not isinstance(report.config, GPTConfig):
+        raise InputError(f"growth compares a gpt with an LSTM, and {report.name} is a {report.config.family}")
+    lengths = [FIRST_LENGTH * 2**i for i in range(32) if FIRST_LENGTH * 2**i < report.seq_len] + [report.seq_len]
+    config = report.config
+    if report.seq_len > config.context:
+        raise InputError(f"seq_len={report.seq_len} exceeds the context of {config.context}: --set context=N raises it")
+    lstm = equal_lstm(config)
+    rates = measure_rates(report, device)
+    lstm_report = replace(cost_report(lstm, "lstm", dtype=report.dtype), batch_size=report.batch_size)
+    dtype = DTYPES[report.dtype]
+    models = {
+        "gpt": (create(config, device=device, dtype=dtype).eval(), report),
+        "LSTM": (create(lstm, device=device, dtype=dtype).eval(), lstm_report),
+    }
+
+    def line(name: str, model_name: str, run: Callable[[Model, int], object], phase: str) -> GrowthLine:
+        model, counts = models[model_name]
+        seconds: list[float] = []
+        for length in lengths:
+            on_progress(f"{name}: {length:,} tokens")
+            with torch.inference_mode(), CPUKernels(model):
+                seconds.append(_seconds(lambda length=length: run(model, length), device))  # type: ignore[misc]
+            if 4 * seconds[-1] > MAX_SECONDS:
+                break
+        measured = lengths[: len(seconds)]
+        return GrowthLine(name, measured, seconds, [_least(counts, phase, length, rates) for length in measured])
+
+    def ids(length: int) -> torch.Tensor:
+        return torch.randint(config.vocab_size, (report.batch_size, length), device=device)
+
+    generation = [
+        line("with a cache", "gpt", lambda model, n: _generate_cached(model, ids(n)), "cached"),
+        line("without a cache", "gpt", lambda model, n: _generate_uncached(model, ids(n)), "uncached"),
+    ]
+    one_pass = [
+        line("Transformer, in parallel", "gpt", lambda model, n: model(ids(n)), "forward"),
+        line("LSTM, step by step", "LSTM", lambda model, n: model(ids(n)), "forward"),
+    ]
+    return Growth(report.name, lstm, rates, generation, one_pass)
+
+
+def equal_lstm(config: GPTConfig) -> LSTMConfig:
+    """An LSTM with the vocabulary, and about as many parameters, as a GPT."""
+    wanted = count_parameters(config) or 0
+
+    def of_width(width: int) -> LSTMConfig:
+        return LSTMConfig(vocab_size=config.vocab_size, d_model=width, n_layers=2, tie_embeddings=True, dropout=0.0)
+
+    low, high = 1, 2**20
+    while low < high:
+        width = (low + high + 1) // 2
+        low, high = (width, high) if (count_parameters(of_width(width)) or 0) <= wanted else (low, width - 1)
+    return of_width(low)
+
+
+def _generate_cached(model: Any, ids: torch.Tensor) -> None:
+    """Steps of one token each; which tokens they are does not matter for the time."""
+    state = model.start(batch_size=ids.shape[0], capacity=ids.shape[1])
+    for t in range(ids.shape[1]):
+        _, state = model.step(ids[:, t : t + 1], state)
+
+
+def _generate_uncached(model: Any, ids: torch.Tensor) -> None:
+    for t in range(ids.shape[1]):
+        model.unembed(model.hidden_states(ids[:, : t + 1])[:, -1:])
+
+
+def _seconds(run: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for _ in range(ROUNDS):
+        synchronize(device)
+        start = time.perf_counter()
+        run()
+        synchronize(device)
+        times.append(time.perf_counter() - start)
+        if times[-1] > MAX_SECONDS / 4:
+            break
+    return statistics.median(times)
+
+
+def _least(report: CostReport, kind: str, length: int, rates: Rates) -> float:
+    def bound(phase: Phase, n_tokens: int) -> float:
+        return least_seconds(replace(report, seq_len=n_tokens)._pass(phase, n_tokens), report.bytes_per_element, rates)
+
+    if kind == "forward":
+        return bound("forward", length)
+    return sum(_every(lambda n: bound("decode" if kind == "cached" else "prefill", n), length))
+
+
+def _every(bound: Callable[[int], float], length: int, n_points: int = 64) -> Sequence[float]:
+    """A bound at all lengths up to `length`, computed at `n_points` of them: it grows smoothly."""
+    step = max(1, length // n_points)
+    return [step * bound(n) for n in range(step, length + 1, step)]

@@ -1,0 +1,320 @@
+"""Costs held against the clock: how long a pass takes at least, and how long it takes here.
+
+The prediction is a lower bound (costs/roofline.py) from two rates that are measured first: FLOPS of a large matrix
+product, and the bandwidth at which a tensor as large as the weights and the cache is read. A model that fits in the
+processor's cache is held against the bandwidth of that cache.
+
+Rows inside a layer are timed by hooks in a second run, so their sum is a little more than the pass.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import ModelConfig, NGramConfig
+from headway.costs.operations import Pass, has_source
+from headway.costs.rendering import format_seconds
+from headway.costs.report import CostReport
+from headway.costs.roofline import Rates, least_seconds
+from headway.device_rates import fastest, measure_bandwidth, measure_flops, synchronize
+from headway.devices import DTYPES
+from headway.errors import InputError
+from headway.generation.decode_loop import DecodeLoop
+from headway.memory import check_fits
+from headway.models.base import Model
+from headway.models.bert import BERT, MaskedLM
+from headway.models.registry import create
+from headway.nn.attention import CrossAttention, SelfAttention
+from headway.nn.cross_entropy import fused_cross_entropy
+from headway.nn.feedforward import FeedForward, GatedFeedForward
+from headway.nn.kernels.cpu_linear import CPUKernels, can_pack, use_cpu_training_kernels
+from headway.sampling import Pipeline
+from headway.tables import Column, render_table
+
+MIN_ROUNDS, MAX_ROUNDS, ROUND_SECONDS = 3, 50, 1.0  # of a pass: until it has run for a second
+MAX_BANDWIDTH_BYTES = 2**30  # a larger tensor is read no faster
+WIDE_PRODUCT = (2048, 768, 3072)  # the shape of a feed-forward layer
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """A pass, or an operation of all layers, predicted and measured."""
+
+    name: str
+    predicted: float  # seconds, at least
+    measured: float  # seconds, median
+    flops: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long as the bound it takes."""
+        return self.measured / self.predicted if self.predicted else float("inf")
+
+
+@dataclass(frozen=True)
+class CostMeasurement:
+    report: CostReport
+    rates: Rates
+    rows: list[MeasuredRow]
+
+    def render(self) -> str:
+        """A table of the rows, under the two rates."""
+        columns = [
+            Column(self.report.name, [row.name for row in self.rows], is_text=True),
+            Column("at least", [format_seconds(row.predicted) for row in self.rows]),
+            Column("measured", [format_seconds(row.measured) for row in self.rows]),
+            Column("ratio", [f"{row.ratio:.2f}" for row in self.rows]),
+            Column("GFLOP/s", [f"{1e-9 * row.flops / row.measured:,.1f}" for row in self.rows]),
+        ]
+        rates = f"{1e-9 * self.rates.flops:,.0f} GFLOP/s, and {1e-9 * self.rates.bandwidth:,.1f} GB/s"
+        return f"measured on {self.rates.name}: {rates} for what a pass reads\n\n{render_table(columns)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.report.name,
+            "flops": self.rates.flops,
+            "bandwidth": self.rates.bandwidth,
+            "rows": [
+                {
+                    "name": row.name,
+                    "predicted_seconds": row.predicted,
+                    "measured_seconds": row.measured,
+                    "ratio": row.ratio,
+                    "flops_per_second": row.flops / row.measured,
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def measure_costs(
+    report: CostReport, *, device: torch.device, on_progress: Callable[[str], None] = lambda line: None
+) -> CostMeasurement:
+    """Run a model of the report's config, with random weights, and time its passes beside their lower bounds."""
+    config, dtype = report.config, DTYPES[report.dtype]
+    if isinstance(config, NGramConfig) or not report.forward.total_flops:
+        raise InputError(f"{report.name} has no matrix products to measure: it looks rows up and adds them")
+    _check_memory(report, device)
+    on_progress("measuring matrix products and bandwidth")
+    rates = measure_rates(report, device)
+    model = _build(config, device, dtype)
+    ids = torch.randint(config.vocab_size, (report.batch_size, report.seq_len), device=device)
+    source = {}
+    if has_source(config):
+        shape = (report.batch_size, report.source_len or report.seq_len)
+        source = {"source": torch.randint(config.vocab_size, shape, device=device)}
+    bound = partial(least_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
+    rows = []
+    with torch.inference_mode(), CPUKernels(model):
+        on_progress("forward pass")
+        forward = partial(model, ids, **source)
+        seconds = _median_seconds(forward, device)
+        rows.append(MeasuredRow("forward pass", bound(report.forward), seconds, report.forward.total_flops))
+        rows += _inner_rows(report, report.forward, forward, model, device, rates)
+    if report.decode is not None:
+        on_progress("decoding")
+        rows += _decode_rows(report, model, ids, source, device, bound)
+    on_progress("forward and backward pass")
+    seconds = _median_seconds(_training_pass(model, ids, source), device)
+    least = report.training_flops / rates.flops
+    rows.append(MeasuredRow("forward and backward", least, seconds, report.training_flops))
+    return CostMeasurement(report, rates, rows)
+
+
+def measure_rates(report: CostReport, device: torch.device) -> Rates:
+    """FLOPS in the report's dtype, and the bandwidth for as many bytes as a decode step reads."""
+    dtype = DTYPES[report.dtype]
+    flops = max(measure_flops(device, dtype), *_wide_product_flops(device, dtype))
+    reading = report.decode or report.forward
+    n_bytes = report.bytes_per_element * (reading.weight_elements + reading.cache_elements)
+    bandwidth = measure_bandwidth(device, min(n_bytes, MAX_BANDWIDTH_BYTES))
+    return Rates(flops, bandwidth, name=str(device))
+
+
+def _wide_product_flops(device: torch.device, dtype: torch.dtype) -> Iterator[float]:
+    """Of the kernels that inference uses: F.linear, and on some CPUs oneDNN with packed weights."""
+    n, m, k = WIDE_PRODUCT
+    x, w = torch.randn(n, m, device=device, dtype=dtype), torch.randn(k, m, device=device, dtype=dtype)
+    with torch.inference_mode():
+        yield 2 * n * m * k / fastest(lambda: F.linear(x, w), device, MIN_ROUNDS)
+        if device.type == "cpu" and dtype == torch.float32 and can_pack():
+            packed = torch.ops.mkldnn._reorder_linear_weight(w, n)
+            run = partial(torch.ops.mkldnn._linear_pointwise, x, packed, None, "none", [], "")
+            yield 2 * n * m * k / fastest(run, device, MIN_ROUNDS)
+
+
+def _check_memory(report: CostReport, device: torch.device) -> None:
+    """Refuse what does not fit before anything is allocated."""
+    state = 0 if report.state is None else report.state.nbytes
+    logits = report.bytes_per_element * report.batch_size * report.seq_len * report.config.vocab_size
+    memory = report.training_memory()
+    activations = 0 if memory is None else memory.activations
+    sizes = {
+        "its weights and their gradients": 2 * (report.weight_bytes or 0),
+        "its KV cache": state,
+        "its logits": 2 * logits,
+        "its activations": activations,
+    }
+    available = None
+    if device.type == "cuda":
+        available, _ = torch.cuda.mem_get_info(device)
+    subject = f"{report.name} with batch {report.batch_size:,} and {report.seq_len:,} tokens"
+    largest = max(sizes, key=lambda name: sizes[name])
+    advice = f"{sizes[largest] / 1e9:,.1f} GB are {largest}; lower --batch-size or --seq-len"
+    check_fits(sum(sizes.values()), subject, advice=advice, available=available)
+
+
+def _build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Model:
+    model = create(config, device=device, dtype=dtype)
+    return (MaskedLM(model) if isinstance(model, BERT) and not model.config.labels else model).eval()
+
+
+# ── passes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _decode_rows(
+    report: CostReport,
+    model: Any,
+    ids: Tensor,
+    source: dict[str, Tensor],
+    device: torch.device,
+    bound: Callable[[Pass], float],
+) -> list[MeasuredRow]:
+    """Prefill and decode steps, through the loop that `headway.generate` uses."""
+    steps = MAX_ROUNDS if report.config.context is None else min(MAX_ROUNDS, report.config.context - report.seq_len)
+    prompt = ids if steps >= MIN_ROUNDS else ids[:, : -(MIN_ROUNDS + 1)]
+    if not prompt.shape[1]:
+        return []
+    steps = max(steps, MIN_ROUNDS)
+    state = model.start(**source) if source else None
+    loop = DecodeLoop(
+        model,
+        prompt.tolist(),
+        Pipeline(preset="default", temperature=0.0),
+        steps,
+        seeds=[0] * len(prompt),
+        state=state,
+    )
+    start = time.perf_counter()
+    loop.step()
+    synchronize(device)
+    prefill_seconds = time.perf_counter() - start
+    times: list[float] = []
+    while len(times) < steps - 1 and (len(times) < MIN_ROUNDS or sum(times) < ROUND_SECONDS):
+        start = time.perf_counter()
+        loop.step()  # it returns tokens, so it waits for the device
+        times.append(time.perf_counter() - start)
+    sized = replace(report, seq_len=prompt.shape[1])
+    decode = sized.decode
+    assert decode is not None
+    rows = []
+    if not source:  # the source has been encoded before
+        rows.append(MeasuredRow("prefill", bound(sized.prefill), prefill_seconds, sized.prefill.total_flops))
+    return [*rows, MeasuredRow("decode step", bound(decode), statistics.median(times), decode.total_flops)]
+
+
+def _training_pass(model: Any, ids: Tensor, source: dict[str, Tensor]) -> Callable[[], None]:
+    use_cpu_training_kernels(model)
+
+    def run() -> None:
+        model.zero_grad()
+        if hasattr(model, "output_layer"):
+            hidden = model.hidden_states(ids, **source)
+            weight, bias = model.output_layer
+            fused_cross_entropy(hidden.flatten(0, 1), weight, ids.flatten(), bias).backward()
+        else:
+            model(ids).float().square().mean().backward()
+
+    return run
+
+
+def _median_seconds(run: Callable[[], object], device: torch.device) -> float:
+    run()  # warm-up
+    times: list[float] = []
+    while len(times) < MIN_ROUNDS or (sum(times) < ROUND_SECONDS and len(times) < MAX_ROUNDS):
+        synchronize(device)
+        start = time.perf_counter()
+        run()
+        synchronize(device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+# ── rows inside the layers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _inner_rows(
+    report: CostReport, counted: Pass, run: Callable[[], object], model: nn.Module, device: torch.device, rates: Rates
+) -> list[MeasuredRow]:
+    """The operations of all layers together, as far as a module computes them alone."""
+    with _timed_modules(model, device) as seconds:
+        run()
+    if not seconds:
+        return []
+    rows = []
+    for name, parts in MODULE_ROWS.items():
+        operations = [o for o in counted.operations if o.name in parts]
+        if operations and name in seconds:
+            part = replace(counted, operations=operations)
+            predicted = least_seconds(part, report.bytes_per_element, rates)
+            rows.append(MeasuredRow(f"  {name}", predicted, seconds[name], part.total_flops))
+    return rows
+
+
+# Row → the operations that it is made of. Scores, softmax and weighted sum are one kernel.
+MODULE_ROWS = {
+    "Q/K/V projections": ("Q/K/V projections",),
+    "attention": ("scores", "softmax", "weighted sum"),
+    "output projection": ("output projection",),
+    "cross-attention": (
+        "cross Q projection", "cross scores", "cross softmax", "cross weighted sum", "cross output projection",
+    ),
+    "feed-forward": ("feed-forward",),
+}  # fmt: skip
+
+
+@contextmanager
+def _timed_modules(model: nn.Module, device: torch.device) -> Iterator[dict[str, float]]:
+    """Seconds of each row, summed over the layers, when the block has ended."""
+    spent: dict[str, float] = {}
+    starts: dict[int, float] = {}
+    hooks = []
+
+    def watch(module: nn.Module, name: str, sign: int = 1) -> None:
+        def before(module: nn.Module, args: Any) -> None:
+            synchronize(device)
+            starts[id(module)] = time.perf_counter()
+
+        def after(module: nn.Module, args: Any, output: Any) -> None:
+            synchronize(device)
+            elapsed = time.perf_counter() - starts[id(module)]
+            spent[name] = spent.get(name, 0.0) + elapsed
+            if sign < 0:  # its time is part of the attention around it
+                spent["attention"] = spent.get("attention", 0.0) - elapsed
+
+        hooks.append(module.register_forward_pre_hook(before))
+        hooks.append(module.register_forward_hook(after))
+
+    for module in model.modules():
+        match module:
+            case SelfAttention():
+                watch(module, "attention")
+                watch(module.qkv, "Q/K/V projections", sign=-1)
+                watch(module.out, "output projection", sign=-1)
+            case CrossAttention():
+                watch(module, "cross-attention")
+            case FeedForward() | GatedFeedForward():
+                watch(module, "feed-forward")
+    try:
+        yield spent
+    finally:
+        for hook in hooks:
+            hook.remove()

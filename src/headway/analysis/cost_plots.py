@@ -1,0 +1,147 @@
+"""Pictures of costs: the roofline with every operation on it, FLOPs against sequence length, and measured growth."""
+
+from math import log2
+from pathlib import Path
+from typing import Any
+
+from headway.analysis.cost_growth import Growth
+from headway.analysis.plotting import COLOURS, GREY, MARKERS, log_ticks, open_figure, set_title
+from headway.costs.formula import Formula
+from headway.costs.operations import Pass
+from headway.costs.report import CostReport
+from headway.costs.roofline import Rates, intensity
+from headway.errors import InputError
+
+WIDTH, HEIGHT = 8.5, 4.5  # inches
+MIN_LENGTH = 16
+ALIKE = 2.0  # operations whose intensities differ by less share a marker
+
+
+def plot_costs(report: CostReport, rates: Rates, file: str | Path) -> Path:
+    """The roofline of a device with the operations of a model on it, and FLOPs per layer against sequence length."""
+    with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
+        roofline, growth = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1.15, 1)})
+        _draw_roofline(roofline, report, rates)
+        _draw_length(growth, report)
+        set_title(figure, f"{report.name}, {report.dtype}, batch {report.batch_size}, {report.seq_len:,} tokens")
+    return Path(file)
+
+
+def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
+    """Operations whose intensities are alike share a marker: their names stand beside it."""
+    passes = [("forward pass", report.forward, "o", COLOURS[0])]
+    if report.decode is not None:
+        passes.append(("one decode step", report.decode, "D", COLOURS[1]))
+    clusters = [
+        (title, marker, colour, group)
+        for title, counted, marker, colour in passes
+        for group in _clusters(counted, report.bytes_per_element)
+    ]
+    intensities = [x for *_, group in clusters for x, _ in group]
+    low, high = min(0.2, *intensities) / 2, max(rates.ridge, *intensities) * 30
+    axes.plot([low, rates.ridge, high], [low * rates.bandwidth, rates.flops, rates.flops], color="black", linewidth=1.2)
+    axes.axvline(rates.ridge, color=GREY, linewidth=0.8, linestyle=":")
+    for title, marker, colour, group in clusters:
+        x = sum(value for value, _ in group) / len(group)
+        y = rates.attainable_flops(x)
+        axes.plot(x, y, marker=marker, color=colour, markersize=7, linestyle="none", label=title)
+        names = "\n".join(name for _, name in group)
+        axes.annotate(names, (x, y), (8, -4), textcoords="offset points", va="top", fontsize=7.5, color=colour)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(low, high),
+        xlabel="arithmetic intensity (FLOPs per byte)",
+        ylabel="attainable FLOP/s",
+        title=f"{rates.name or 'device'}: memory-bound left of {rates.ridge:,.0f} FLOPs per byte",
+    )
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom / 3, top * 4)
+    log_ticks(axes.xaxis)
+    log_ticks(axes.yaxis)
+    axes.grid(which="major")
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # one entry per pass
+    axes.legend(handles.values(), handles.keys(), loc="upper left")
+
+
+def _clusters(counted: Pass, bytes_per_element: int) -> list[list[tuple[float, str]]]:
+    """The operations of a pass as (FLOPs per byte, name), grouped where the next is less than `ALIKE` times larger."""
+    operations = {o.name: o for o in counted.operations if o.flops}
+    points = sorted((intensity(o, counted, bytes_per_element), name) for name, o in operations.items())
+    groups: list[list[tuple[float, str]]] = []
+    for point in points:
+        if groups and point[0] < ALIKE * groups[-1][0][0]:
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return groups
+
+
+def _draw_length(axes: Any, report: CostReport) -> None:
+    """FLOPs of all layers that grow with n, and with n²; where the lines cross, attention begins to dominate."""
+    linear, quadratic = _by_power(report.forward)
+    longest = max(4 * report.seq_len, 4096)
+    crossing = linear / quadratic if quadratic else None
+    if crossing is not None:
+        longest = max(longest, int(4 * crossing))
+    lengths = [2**power for power in range(int(log2(MIN_LENGTH)), int(log2(longest)) + 1)]
+    lines = [("projections, feed-forward: ∝ n", [linear * n for n in lengths])]
+    if quadratic:
+        lines.append(("scores, weighted sum: ∝ n²", [quadratic * n * n for n in lengths]))
+    for number, (name, values) in enumerate(lines):
+        style = {"color": COLOURS[number], "linestyle": ("-", "--")[number]}
+        axes.plot(lengths, values, marker=MARKERS[number], label=name, **style)
+    if crossing is not None:
+        height = linear * crossing
+        axes.axvline(crossing, color=GREY, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"equal at n = {crossing:,.0f}", (crossing, height), (-8, 10), textcoords="offset points", ha="right"
+        )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="sequence length n (tokens)",
+        ylabel="FLOPs of all layers",
+        title="cost against length",
+    )
+    log_ticks(axes.xaxis)
+    log_ticks(axes.yaxis)
+    axes.grid(which="major")
+    axes.legend(loc="upper left")
+
+
+def _by_power(counted: Pass) -> tuple[float, float]:
+    """FLOPs of the layers per token, and per squared token. A source has the length of the target."""
+    totals = {1: 0, 2: 0}
+    one_token = {**counted.sizes, "n": 1, "s": 1}
+    for operation in counted.operations:
+        if operation.is_product and operation.stage not in ("output", "head"):
+            for powers, coefficient in operation.flops:
+                power = sum(exponent for name, exponent in powers if name in "ns")
+                term = Formula(((powers, coefficient),)).evaluate(one_token)
+                if power in totals:
+                    totals[power] += operation.repeats * term
+    if not totals[1]:
+        raise InputError("this model has no layers whose cost grows with the sequence: there is nothing to plot")
+    return float(totals[1]), float(totals[2])
+
+
+def plot_growth(growth: Growth, file: str | Path) -> Path:
+    """Two panels: generation with and without a cache, and one pass of a Transformer and of an LSTM. The least times
+    are dashed, in the colour of what was measured."""
+    panels = {"generating n tokens": growth.generation, "one pass over n tokens": growth.one_pass}
+    with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
+        for axes, (question, lines) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+            for number, line in enumerate(lines):
+                colour = COLOURS[number]
+                axes.plot(line.lengths, line.seconds, color=colour, marker=MARKERS[number], label=line.name)
+                axes.plot(line.lengths, line.predicted, color=colour, linestyle="--", linewidth=1.0, label="  at least")
+            axes.set(xscale="log", yscale="log", xlabel="n (tokens)", ylabel="seconds", title=question)
+            bottom, top = axes.get_ylim()
+            axes.set_ylim(bottom, top * 8)  # space for the legend
+            log_ticks(axes.xaxis)
+            log_ticks(axes.yaxis)
+            axes.grid(which="major")
+            axes.legend(loc="upper left", ncols=2)
+        set_title(figure, f"{growth.name}: time against length, measured and at least")
+    return Path(file)
