@@ -9,11 +9,11 @@ Rows inside a layer are timed by hooks in a second run, so their sum is a little
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from headway.config import ModelConfig, NGramConfig
 from headway.costs.operations import Pass, has_source
-from headway.costs.rendering import format_seconds
+from headway.costs.rendering import format_bytes, format_seconds
 from headway.costs.report import CostReport
 from headway.costs.roofline import Rates, least_seconds
 from headway.device_rates import fastest, measure_bandwidth, measure_flops, synchronize
@@ -59,11 +59,25 @@ class MeasuredRow:
         return self.measured / self.predicted if self.predicted else float("inf")
 
 
+class MemoryComparison(Protocol):
+    """Bytes, predicted and measured (training/memory_measurement.py)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def predicted(self) -> float: ...
+    @property
+    def measured(self) -> int: ...
+    @property
+    def ratio(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class CostMeasurement:
     report: CostReport
     rates: Rates
     rows: list[MeasuredRow]
+    memory: Sequence[MemoryComparison] = ()
 
     def render(self) -> str:
         """A table of the rows, under the two rates."""
@@ -75,7 +89,16 @@ class CostMeasurement:
             Column("GFLOP/s", [f"{1e-9 * row.flops / row.measured:,.1f}" for row in self.rows]),
         ]
         rates = f"{1e-9 * self.rates.flops:,.0f} GFLOP/s, and {1e-9 * self.rates.bandwidth:,.1f} GB/s"
-        return f"measured on {self.rates.name}: {rates} for what a pass reads\n\n{render_table(columns)}"
+        tables = [f"measured on {self.rates.name}: {rates} for what a pass reads", render_table(columns)]
+        if self.memory:
+            columns = [
+                Column("memory", [row.name for row in self.memory], is_text=True),
+                Column("predicted", [format_bytes(row.predicted) for row in self.memory]),
+                Column("measured", [format_bytes(row.measured) for row in self.memory]),
+                Column("predicted/measured", [f"{row.ratio:.2f}" for row in self.memory]),
+            ]
+            tables.append(render_table(columns))
+        return "\n\n".join(tables)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -92,6 +115,10 @@ class CostMeasurement:
                 }
                 for row in self.rows
             ],
+            "memory": [
+                {"name": row.name, "predicted_bytes": row.predicted, "measured_bytes": row.measured}
+                for row in self.memory
+            ],
         }
 
 
@@ -102,7 +129,7 @@ def measure_costs(
     config, dtype = report.config, DTYPES[report.dtype]
     if isinstance(config, NGramConfig) or not report.forward.total_flops:
         raise InputError(f"{report.name} has no matrix products to measure: it looks rows up and adds them")
-    _check_memory(report, device)
+    check_memory(report, device)
     on_progress("measuring matrix products and bandwidth")
     rates = measure_rates(report, device)
     model = _build(config, device, dtype)
@@ -151,7 +178,7 @@ def _wide_product_flops(device: torch.device, dtype: torch.dtype) -> Iterator[fl
             yield 2 * n * m * k / fastest(run, device, MIN_ROUNDS)
 
 
-def _check_memory(report: CostReport, device: torch.device) -> None:
+def check_memory(report: CostReport, device: torch.device) -> None:
     """Refuse what does not fit before anything is allocated."""
     state = 0 if report.state is None else report.state.nbytes
     logits = report.bytes_per_element * report.batch_size * report.seq_len * report.config.vocab_size

@@ -158,15 +158,22 @@ def _print_reports(reports: "list[CostReport]", plot: Path | None, *, json: bool
 
 
 def _print_measurements(reports: "list[CostReport]", plot: Path | None, json: bool) -> None:
-    from headway.analysis.cost_measurement import measure_costs
+    from dataclasses import replace
+
+    from headway.analysis.cost_measurement import check_memory, measure_costs
     from headway.devices import parse_device
+    from headway.training.memory_measurement import measure_memory
 
     if plot is not None:
         _only(reports, "--plot")
     device = parse_device("auto")
-    measurements = [
-        measure_costs(report, device=device, on_progress=partial(_print_progress, report.name)) for report in reports
-    ]
+    measurements = []
+    for report in reports:
+        on_progress = partial(_print_progress, report.name)
+        check_memory(report, device)
+        on_progress("memory")  # first: later, the process has memory to spare
+        memory = measure_memory(report, device)
+        measurements.append(replace(measure_costs(report, device=device, on_progress=on_progress), memory=memory))
     if plot is not None:
         _plot(measurements[0].report, measurements[0].rates, plot)
     if json:

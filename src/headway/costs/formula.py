@@ -43,6 +43,11 @@ class Formula:
     def evaluate(self, sizes: Mapping[str, int]) -> int:
         return sum(coefficient * prod(sizes[name] ** power for name, power in powers) for powers, coefficient in self)
 
+    @property
+    def names(self) -> set[str]:
+        """The symbols in it."""
+        return {name for powers, _ in self for name, _ in powers}
+
     def __iter__(self) -> Iterator[tuple[Powers, int]]:
         return iter(self.terms)
 

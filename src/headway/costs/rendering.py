@@ -1,12 +1,14 @@
 """Cost reports as text: the tables of `headway cost`, and the formulas of `--explain`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headway.costs.budget import DEFAULT_MFU
 from headway.costs.formula import Formula
 from headway.costs.operations import Operation, Pass, has_source
+from headway.costs.parameters import Parameters
 from headway.costs.report import CostReport
 from headway.costs.roofline import intensity, is_memory_bound
+from headway.costs.state import DecodeState
 from headway.tables import Column, render_table
 
 SYMBOLS = {
@@ -27,6 +29,7 @@ SYMBOLS = {
     "w": "tokens of the window",
     "C": "segments, buckets or labels",
 }
+PRODUCT_RULE = "a product of (n × m) and (m × k) takes 2 n m k FLOPs, and moves n m + m k + n k elements"
 
 
 def render_report(report: CostReport) -> str:
@@ -53,56 +56,63 @@ def render_comparison(reports: Sequence[CostReport]) -> str:
 
 def render_explanation(report: CostReport) -> str:
     """Every formula with its numbers, as a student would write it."""
-    lines = [_title(report), ""]
-    table = report.parameters
-    passes = [("Forward pass", report.forward)]
+    sections = [_title(report)]
+    if report.parameters is not None:
+        sections.append(_explain_parameters(report.parameters))
+    sections.append(_explain_pass("Forward pass", report.forward))
     if report.decode is not None:
-        passes.append(("One decode step", report.decode))
-    used = {name for _, counted in passes for o in counted.operations for name in _names(o.flops + o.elements)}
-    sizes = dict(report.forward.sizes)
-    if table is not None:
-        lines.append("Parameters")
-        for group, components in table.groups().items():
-            lines.append(f"  {group}")
-            for part in components:
-                used |= _names(part.parameters)
-                times = f", × {part.repeats}" if part.repeats > 1 else ""
-                lines.append(f"    {part.name}: {_worked(part.parameters, table.sizes)}{times}")
-            formula, layers, estimate = table.estimate(components)
-            total = sum(map(table.count, components))
-            if layers > 1 and formula:
-                lines.append(
-                    f"    as the lectures count: {_bracketed(formula)} × {layers} = {estimate:,}; exact: {total:,}"
-                )
-        lines += [f"  total {table.total:,}", ""]
-        sizes = table.sizes | sizes
-    for title, counted in passes:
-        lines.append(f"{title}: FLOPs, then elements read and written")
-        for stage, repeats, operations in counted.stages():
-            lines.append(f"  {stage}{f', × {repeats}' if repeats > 1 else ''}")
-            for o in operations:
-                lines.append(f"    {o.name}")
-                if o.flops:
-                    lines.append(f"      FLOPs     {_worked(o.flops, counted.sizes)}")
-                lines.append(f"      elements  {_worked(o.elements, counted.sizes)}")
-            products = [o for o in operations if o.is_product]
-            if len(products) > 1:
-                total_formula = sum((o.flops for o in products), Formula())
-                lines.append(f"    one {stage}: {_worked(total_formula, counted.sizes)}")
-        lines += [f"  total {counted.total_flops:,} FLOPs", ""]
+        sections.append(_explain_pass("One decode step", report.decode))
     if report.state is not None:
-        lines += [
-            f"{_state_name(report)}",
-            f"  {_worked(report.state.elements, report.state.sizes)} elements, "
-            f"× {report.state.bytes_per_element} bytes = {report.state.nbytes:,} bytes",
-            "",
-        ]
-        used |= _names(report.state.elements)
-        sizes = sizes | report.state.sizes
-    legend = [f"{name} = {sizes[name]:,} ({SYMBOLS[name]})" for name in SYMBOLS if name in used and name in sizes]
-    lines += ["with " + ", ".join(legend)]
-    lines += ["a product of (n × m) and (m × k) takes 2 n m k FLOPs, and moves n m + m k + n k elements"]
-    return "\n".join([*lines, *(f"note: {note}" for note in report.notes())])
+        sections.append(_explain_state(report, report.state))
+    sections.append("\n".join([_legend(report), PRODUCT_RULE, *(f"note: {note}" for note in report.notes())]))
+    return "\n\n".join(sections)
+
+
+def _explain_parameters(table: Parameters) -> str:
+    lines = ["Parameters"]
+    for group, components in table.groups().items():
+        lines.append(f"  {group}")
+        for part in components:
+            times = f", × {part.repeats}" if part.repeats > 1 else ""
+            lines.append(f"    {part.name}: {_worked(part.parameters, table.sizes)}{times}")
+        formula, layers, estimate = table.estimate(components)
+        if layers > 1 and formula:
+            exact = sum(map(table.count, components))
+            lines.append(
+                f"    as the lectures count: {_bracketed(formula)} × {layers} = {estimate:,}; exact: {exact:,}"
+            )
+    return "\n".join([*lines, f"  total {table.total:,}"])
+
+
+def _explain_pass(title: str, counted: Pass) -> str:
+    lines = [f"{title}: FLOPs, then elements read and written"]
+    for stage, repeats, operations in counted.stages():
+        lines.append(f"  {stage}{f', × {repeats}' if repeats > 1 else ''}")
+        for o in operations:
+            lines.append(f"    {o.name}")
+            if o.flops:
+                lines.append(f"      FLOPs     {_worked(o.flops, counted.sizes)}")
+            lines.append(f"      elements  {_worked(o.elements, counted.sizes)}")
+        products = [o.flops for o in operations if o.is_product]
+        if len(products) > 1:
+            lines.append(f"    one {stage}: {_worked(sum(products, Formula()), counted.sizes)}")
+    return "\n".join([*lines, f"  total {counted.total_flops:,} FLOPs"])
+
+
+def _explain_state(report: CostReport, state: DecodeState) -> str:
+    size = f"× {state.bytes_per_element} bytes = {state.nbytes:,} bytes"
+    return f"{_state_name(report)}\n  {_worked(state.elements, state.sizes)} elements, {size}"
+
+
+def _legend(report: CostReport) -> str:
+    """What the symbols of an explanation mean, and their values."""
+    formulas = [(o.flops + o.elements, report.forward.sizes) for o in report.forward.operations]
+    if report.parameters is not None:
+        formulas += [(part.parameters, report.parameters.sizes) for part in report.parameters.components]
+    if report.state is not None:
+        formulas.append((report.state.elements, report.state.sizes))
+    values = {name: sizes[name] for formula, sizes in formulas for name in formula.names}
+    return "with " + ", ".join(f"{name} = {values[name]:,} ({SYMBOLS[name]})" for name in SYMBOLS if name in values)
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,19 +265,14 @@ def _device_quantities(report: CostReport) -> list[tuple[str, str]]:
     return rows
 
 
-def _worked(formula: Formula, sizes: dict[str, int] | object) -> str:
+def _worked(formula: Formula, sizes: Mapping[str, int]) -> str:
     """ "2 b n² d = 2 · 1 · 1,024² · 768 = 1,610,612,736" """
-    value = formula.evaluate(sizes)  # type: ignore[arg-type]
-    filled = formula.filled(sizes)  # type: ignore[arg-type]
+    value, filled = formula.evaluate(sizes), formula.filled(sizes)
     return f"{formula} = {filled} = {value:,}" if filled != f"{value:,}" else f"{formula} = {value:,}"
 
 
 def _bracketed(formula: Formula) -> str:
     return f"({formula})" if len(formula.terms) > 1 else str(formula)
-
-
-def _names(formula: Formula) -> set[str]:
-    return {name for powers, _ in formula for name, _ in powers}
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -186,7 +186,7 @@ class CostReport:
             return None
         return max(0, int((self.device.memory - self.weight_bytes) // max(1, state.nbytes)))
 
-    def training_memory(self, *, checkpoint_activations: bool = False) -> Memory | None:
+    def training_memory(self, *, checkpoint_activations: bool = False, device_type: str = "cuda") -> Memory | None:
         """Of one device that trains this batch with AdamW, in the dtype of the report; Transformers only."""
         if not isinstance(self.config, StackConfig) or self.n_params is None:
             return None
@@ -197,6 +197,7 @@ class CostReport:
             batch_size=self.batch_size,
             seq_len=self.seq_len,
             bytes_per_element=self.bytes_per_element,
+            device_type=device_type,
         )
 
     @property

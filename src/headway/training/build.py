@@ -166,6 +166,7 @@ def _check_memory(
         seq_len=seq_len,
         ranks=dist.size,
         bytes_per_element=bytes_per_element,
+        device_type="cpu" if device.type == "cpu" else "cuda",
     )
     size = f"{need.total / 2**30:.1f} GiB" if need.total > 2**29 else f"{need.total / 2**20:.0f} MiB"
     on_message(f"memory      about {size} for micro-batches of {rows} x {seq_len} tokens")

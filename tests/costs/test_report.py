@@ -1,0 +1,271 @@
+"""Reports of costs: the lectures' figures and quizzes, states as models allocate them, bounds, budgets, devices."""
+
+import random
+
+import pytest
+
+import headway
+from headway.config import FAMILIES, model_config
+from headway.config.presets import PRESETS
+from headway.config.published import NOT_BUILDABLE, PUBLISHED
+from headway.costs import TrainingBudget, count_parameters, count_pass, decode_state, find_device, parameter_table
+from headway.costs.budget import parallelism
+from headway.costs.devices import DEVICES_VARIABLE, match_device
+from headway.costs.formula import symbols
+from headway.costs.operations import can_decode, has_source, product, product_elements, product_flops
+from headway.costs.rendering import render_comparison, render_explanation, render_report
+from headway.costs.report import cost_report
+from headway.costs.roofline import Rates, least_seconds
+from headway.errors import ConfigError
+from tests.costs.test_operations import CONFIGS
+
+b, n, d, k = symbols("b n d k")
+
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
+# ── parameters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def random_config(family, rng):
+    """A small config with every size and part drawn at random."""
+    n_heads = rng.choice([1, 2, 3, 4])
+    choices = {
+        "vocab_size": rng.randint(5, 60),
+        "context": rng.randint(4, 40),
+        "n_layers": rng.randint(1, 3),
+        "n_encoder_layers": rng.randint(1, 3),
+        "n_decoder_layers": rng.choice([None, 1, 3]),
+        "n_heads": n_heads,
+        "n_kv_heads": rng.choice([None, 1]),
+        "d_model": n_heads * rng.choice([4, 8]),
+        "d_head": rng.choice([None, 6]),
+        "d_ff": rng.choice([None, 7, 32]),
+        "d_hidden": rng.randint(2, 20),
+        "d_attention": rng.choice([None, 5]),
+        "order": rng.randint(2, 5),
+        "direct": rng.random() < 0.5,
+        "cell": rng.choice(["tanh", "relu", "lstm", "gru", "peephole"]),
+        "positions": rng.choice(["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]),
+        "norm": rng.choice(["layer", "rms"]),
+        "norm_order": rng.choice(["pre", "post"]),
+        "feed_forward": rng.choice(["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]),
+        "bias": rng.random() < 0.5,
+        "tie_embeddings": rng.random() < 0.5,
+        "n_segments": rng.randint(1, 3),
+        "n_buckets": rng.randint(1, 30),
+    }
+    fields = FAMILIES[family].__struct_fields__
+    if family == "bahdanau":
+        choices["n_encoder_layers"] = rng.randint(1, 2)
+    return model_config(family, {name: value for name, value in choices.items() if name in fields})
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "ngram"])
+def test_a_hundred_random_configs_are_counted_exactly(family):
+    for seed in range(100):
+        config = random_config(family, random.Random(seed))
+        assert count_parameters(config) == headway.create(config, device="meta").n_params, config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_counted_exactly(name):
+    assert count_parameters(PRESETS[name]) == headway.create(name, device="meta").n_params
+
+
+def test_the_lectures_transformer_has_its_components():
+    """LECTURES §A: 20,480,000 + 12d²·6 + 16d²·6 and biases and norms; the slide prints 62M."""
+    table = parameter_table(model_config("transformer", {"vocab_size": 40_000}))
+    groups = {group: sum(map(table.count, parts)) for group, parts in table.groups().items()}
+    assert groups == {"embedding": 20_480_000, "encoder": 18_914_304, "decoder": 25_224_192}
+    estimates = {group: table.estimate(parts)[2] for group, parts in table.groups().items()}
+    assert (estimates["encoder"], estimates["decoder"]) == (18_874_368, 25_165_824)
+    assert table.total == 64_618_496
+    report = cost_report(model_config("transformer", {"vocab_size": 40_000}))
+    assert any("62M" in note for note in report.notes())
+
+
+def test_gpt3_is_12_d2_l_and_some():
+    """LECTURES §A, an exercise: 12d²L = 173,946,175,488; exact: 174,604,259,328."""
+    table = parameter_table(PRESETS["gpt3-175b"])
+    formula, layers, estimate = table.estimate(table.groups()["layers"])
+    assert (str(formula), layers, estimate) == ("12 d²", 96, 173_946_175_488)
+    assert table.total == 174_604_259_328
+
+
+def test_published_models_are_presets_and_those_that_are_not_say_why():
+    assert set(PUBLISHED) <= set(PRESETS)
+    assert not set(NOT_BUILDABLE) & set(PRESETS)
+    assert all(model.reason for model in NOT_BUILDABLE.values())
+    assert count_parameters(PRESETS["llama-65b"]) == 65_285_660_672
+
+
+# ── quizzes of the lectures ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_quiz_9_operations_and_io_of_a_product():
+    """(n×m)(m×k): 2nmk operations; nm + mk + nk elements, where the slide's last term is wrong."""
+    assert product_flops(2, 3, 5) == 60
+    assert product_elements(2, 3, 5) == 6 + 15 + 10
+
+
+def test_quiz_10_the_q_projection_of_one_head_and_of_all():
+    one, every = product("Q of a head", "layer", n, d, k), product("Q", "layer", n, d, d)
+    assert str(one.flops) == "2 b n k d"
+    assert str(every.flops) == "2 b n d²"
+    assert str(every.elements) == "d² + 2 b n d"
+
+
+def test_quiz_11_the_kv_cache():
+    """2ndL numbers: 75,497,472 bytes for GPT-2 in float32, 9,663,676,416 for GPT-3 with 2,048 tokens in 16 bits."""
+    state = decode_state(PRESETS["gpt2"], seq_len=1024)
+    assert str(state.elements) == "2 b n d L"
+    assert state.nbytes == 75_497_472
+    assert decode_state(PRESETS["gpt3-175b"], seq_len=2048, bytes_per_element=2).nbytes == 9_663_676_416
+    assert decode_state(PRESETS["gpt2"], seq_len=1024, window=256).nbytes == 75_497_472 // 4
+    grouped = decode_state(PRESETS["llama-3-8b"], seq_len=100, bytes_per_element=2)
+    assert grouped.nbytes == 2 * 100 * 8 * 128 * 32 * 2
+
+
+def test_a_slide_about_gpt2_xl_is_corrected():
+    assert any("25" in note for note in cost_report(PRESETS["gpt2-xl"]).notes())
+
+
+# ── the state of decoding ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("family", [family for family in CONFIGS if can_decode(model_config(family))])
+def test_the_state_has_the_predicted_size(family):
+    import torch
+
+    for variant in CONFIGS[family]:
+        config = model_config(family, variant)
+        model = headway.create(config).eval()
+        source = {"source": torch.randint(5, 40, (3, 5))} if has_source(config) else {"batch_size": 3}
+        state = model.start(**source, capacity=8)
+        _, state = model.step(torch.randint(5, 40, (3, 8)), state)
+        predicted = decode_state(config, batch_size=3, seq_len=8, source_len=5)
+        assert predicted.nbytes == state.nbytes, variant
+
+
+# ── generation, bounds, budgets ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("window", [None, 3, 12, 15, 100])
+def test_a_generation_is_the_sum_of_its_steps(window):
+    config = PRESETS["llama-mini"]
+    report = cost_report(config, seq_len=10, new_tokens=9, batch_size=2, window=window)
+    expected = count_pass(config, "prefill", batch_size=2, seq_len=10).total_flops
+    for n_keys in range(11, 19):
+        visible = n_keys if window is None else min(window, n_keys)
+        expected += count_pass(config, "decode", batch_size=2, seq_len=visible).total_flops
+    assert report.generation_flops == expected
+
+
+def test_without_a_cache_every_token_is_a_prefill():
+    config = PRESETS["gpt-mini"]
+    report = cost_report(config, seq_len=10, new_tokens=7)
+    expected = sum(count_pass(config, "prefill", seq_len=10 + i).total_flops for i in range(7))
+    assert report.uncached_generation_flops == expected
+
+
+def test_a_decode_step_takes_at_least_as_long_as_reading_weights_and_cache():
+    """A 7B shape in 16 bits on a device that reads 1 TB/s: 13.2 GB of matrices, without embedding and norms."""
+    config, rates = PRESETS["llama-2-7b"], Rates(1e15, 1e12)
+    matrices = count_parameters(config) - 32_000 * 4096 - 65 * 4096
+    assert least_seconds(count_pass(config, "decode", seq_len=1), 2, rates) == pytest.approx(2e-12 * matrices, rel=1e-3)
+    many = count_pass(config, "forward", batch_size=64, seq_len=4096)  # compute-bound but for the scores' reads
+    assert least_seconds(many, 2, rates) == pytest.approx(many.total_flops / 1e15)
+
+
+def test_budgets():
+    """Hoffmann et al. 2022: 70B parameters, 1.4T tokens, 5.76e23 FLOPs (they count a little less than 6ND)."""
+    budget = TrainingBudget.compute_optimal(70_000_000_000)
+    assert budget.n_tokens == 1.4e12
+    assert budget.flops == pytest.approx(5.88e23)
+    h100 = find_device("h100")
+    assert budget.seconds(h100, 1000) == pytest.approx(5.88e23 / (1000 * 989e12 * 0.4))
+    assert parallelism(124_000_000, 1e9, h100, 1) == "one device holds it"
+    assert parallelism(124_000_000, 1e9, h100, 8).startswith("DDP")
+    assert parallelism(7_000_000_000, 1e9, h100, 8).startswith("FSDP")
+    assert "at least" in parallelism(405_000_000_000, 1e9, h100, 8)
+
+
+# ── devices ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_devices_are_found_by_name():
+    assert find_device("rtx-4090").bandwidth == 1008e9
+    assert find_device("H200").ridge("bfloat16") == pytest.approx(206, abs=1)
+    assert match_device("NVIDIA A100-SXM4-80GB").memory == 80e9
+    assert match_device("Radeon") is None
+    with pytest.raises(ConfigError, match="Did you mean 'H200'"):
+        find_device("h20")
+
+
+def test_devices_of_your_own(tmp_path, monkeypatch):
+    file = tmp_path / "devices.toml"
+    file.write_text('["My GPU"]\nbfloat16 = 100e12\nbandwidth = 1e12\nmemory = 24e9\n')
+    monkeypatch.setenv(DEVICES_VARIABLE, str(file))
+    assert find_device("my-gpu").peak("float16") == 100e12
+    for text, message in {
+        '["My GPU"]\nbandwith = 1e12\n': "bandwith",
+        '["My GPU"]\nbandwidth = -1\nmemory = 1\n': "bandwidth=-1.0 must be above 0",
+        "[[": "is not a list of devices",
+        "x = 1": "device 'x'",
+    }.items():
+        other = tmp_path / f"{len(text)}.toml"
+        other.write_text(text)
+        monkeypatch.setenv(DEVICES_VARIABLE, str(other))
+        with pytest.raises(ConfigError, match=message):
+            find_device("h200")
+    monkeypatch.setenv(DEVICES_VARIABLE, str(tmp_path / "missing.toml"))
+    with pytest.raises(ConfigError, match="missing"):
+        find_device("h200")
+
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_table_of_gpt2():
+    text = squeezed(render_report(cost_report(PRESETS["gpt2"], "gpt2", seq_len=1024)))
+    for expected in (
+        "one layer 17,716,740,096 = 24 b n d² + 4 b n² d",
+        "total 291,648,307,200",
+        "total 284,812,800",
+        "KV cache 75,497,472 bytes = 2 b n d L numbers",
+        "≈ 12 d² × 12 = 84,934,656",
+    ):
+        assert expected in text
+
+
+def test_the_explanation_fills_in_the_numbers():
+    text = squeezed(render_explanation(cost_report(PRESETS["gpt2"], "gpt2", seq_len=1024)))
+    assert "FLOPs 6 b n d² = 6 · 1 · 1,024 · 768² = 3,623,878,656" in text
+    assert "elements 3 d² + 4 b n d = 3 · 768² + 4 · 1 · 1,024 · 768 = 4,915,200" in text
+    assert "n m + m k + n k" in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_a_report(family):
+    report = cost_report(model_config(family), family, seq_len=64, new_tokens=4, device=find_device("h200"))
+    assert render_report(report)
+    assert render_explanation(report)
+    assert report.to_dict()["forward"]["flops"] == report.forward.total_flops
+    assert family in render_comparison([report, report])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seq_len": 0}, "seq_len=0 must be from 1"),
+        ({"batch_size": -2}, "batch_size=-2 must be from 1"),
+        ({"new_tokens": 10**20}, "must be from 1 to 2,147,483,647"),
+        ({"dtype": "int8"}, "dtype='int8' is not one of"),
+    ],
+)
+def test_impossible_sizes_are_errors(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        cost_report(PRESETS["gpt2"], **settings)
