@@ -87,8 +87,8 @@ def cost(
       headway cost transformer --set vocab_size=40000 --explain
       headway cost llama-3-70b --device h200 --batch-size 8 --seq-len 8192
       headway cost gpt2 lstm ngram --seq-len 512 --json
-      headway cost gpt-mini --measure
-      headway cost gpt-mini --growth --plot growth.png
+      headway cost gpt-tiny --measure --seq-len 32
+      headway cost gpt-tiny --growth --seq-len 64 --plot growth.png
     """
     check_picture(plot, "--plot")
     from headway.cli.model_configs import find_config
