@@ -149,7 +149,7 @@ def _generate_uncached(model: Any, ids: torch.Tensor) -> None:
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(1 + ROUNDS):
         synchronize(device)
         start = time.perf_counter()
         run()
@@ -157,7 +157,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
         times.append(time.perf_counter() - start)
         if times[-1] > MAX_SECONDS / 4:
             break
-    return statistics.median(times)
+    return statistics.median(times[1:] or times)  # the first is a warm-up
 
 
 def _least(report: CostReport, kind: str, length: int, rates: Rates) -> float:

@@ -1,5 +1,6 @@
 """Pictures of costs: the roofline with every operation on it, FLOPs against sequence length, and measured growth."""
 
+from collections.abc import Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from headway.errors import InputError
 
 WIDTH, HEIGHT = 8.5, 4.5  # inches
 MIN_LENGTH = 16
+FORWARD = "forward pass"
 ALIKE = 2.0  # operations whose intensities differ by less share a marker
 
 
@@ -29,7 +31,7 @@ def plot_costs(report: CostReport, rates: Rates, file: str | Path) -> Path:
 
 def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
     """Operations whose intensities are alike share a marker: their names stand beside it."""
-    passes = [("forward pass", report.forward, "o", COLOURS[0])]
+    passes = [(FORWARD, report.forward, "o", COLOURS[0])]
     if report.decode is not None:
         passes.append(("one decode step", report.decode, "D", COLOURS[1]))
     clusters = [
@@ -46,7 +48,10 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
         y = rates.attainable_flops(x)
         axes.plot(x, y, marker=marker, color=colour, markersize=7, linestyle="none", label=title)
         names = "\n".join(name for _, name in group)
-        axes.annotate(names, (x, y), (8, -4), textcoords="offset points", va="top", fontsize=7.5, color=colour)
+        is_above = title == FORWARD and x < rates.ridge  # above the slope; decode steps stand below it
+        offset, corner = ((-7, 3), ("right", "bottom")) if is_above else ((8, -4), ("left", "top"))
+        style = {"ha": corner[0], "va": corner[1], "fontsize": 7.5, "color": colour}
+        axes.annotate(names, (x, y), offset, textcoords="offset points", **style)
     axes.set(
         xscale="log",
         yscale="log",
@@ -85,9 +90,9 @@ def _draw_length(axes: Any, report: CostReport) -> None:
     if crossing is not None:
         longest = max(longest, int(4 * crossing))
     lengths = [2**power for power in range(int(log2(MIN_LENGTH)), int(log2(longest)) + 1)]
-    lines = [("projections, feed-forward: ∝ n", [linear * n for n in lengths])]
+    lines = [("products with weights: ∝ n", [linear * n for n in lengths])]
     if quadratic:
-        lines.append(("scores, weighted sum: ∝ n²", [quadratic * n * n for n in lengths]))
+        lines.append(("products of tokens with tokens: ∝ n²", [quadratic * n * n for n in lengths]))
     for number, (name, values) in enumerate(lines):
         style = {"color": COLOURS[number], "linestyle": ("-", "--")[number]}
         axes.plot(lengths, values, marker=MARKERS[number], label=name, **style)
@@ -104,10 +109,16 @@ def _draw_length(axes: Any, report: CostReport) -> None:
         ylabel="FLOPs of all layers",
         title="cost against length",
     )
-    log_ticks(axes.xaxis)
+    _length_ticks(axes, lengths[::2])
     log_ticks(axes.yaxis)
     axes.grid(which="major")
     axes.legend(loc="upper left")
+
+
+def _length_ticks(axes: Any, lengths: Sequence[int]) -> None:
+    """Label the lengths themselves on a logarithmic x axis."""
+    axes.set_xticks(lengths, labels=[f"{length:,}" for length in lengths])
+    axes.set_xticks([], minor=True)
 
 
 def _by_power(counted: Pass) -> tuple[float, float]:
@@ -139,7 +150,7 @@ def plot_growth(growth: Growth, file: str | Path) -> Path:
             axes.set(xscale="log", yscale="log", xlabel="n (tokens)", ylabel="seconds", title=question)
             bottom, top = axes.get_ylim()
             axes.set_ylim(bottom, top * 8)  # space for the legend
-            log_ticks(axes.xaxis)
+            _length_ticks(axes, max((line.lengths for line in lines), key=len))
             log_ticks(axes.yaxis)
             axes.grid(which="major")
             axes.legend(loc="upper left", ncols=2)
