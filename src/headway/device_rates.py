@@ -1,6 +1,6 @@
-"""What this machine does in a second: FLOPs of matrix products, and bytes read from memory. Measured, not looked up.
+"""Measure this machine: FLOP/s of matrix products, and bytes per second read from memory.
 
-Other processes can only slow a measurement down, so the fastest of several counts.
+Other processes can only slow a measurement down, so we take the fastest of several runs.
 """
 
 import time

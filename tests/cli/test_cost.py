@@ -34,7 +34,8 @@ def test_settings_change_the_model(capsys):
 def test_several_models_stand_side_by_side(capsys):
     code, out, _ = run("cost gpt2 lstm ngram --seq-len 512", capsys)
     assert code == 0
-    assert out.splitlines()[0].split() == ["gpt2", "lstm", "ngram"]
+    assert out.splitlines()[2].split() == ["gpt2", "lstm", "ngram"]
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_a_device_adds_bounds(capsys):

@@ -1,7 +1,7 @@
-"""Two lessons about length, timed: what the KV cache saves, and what a Transformer computes at once and an LSTM not.
+"""Two benchmarks over increasing sequence lengths.
 
-generation    with a cache, a new token costs one step; without, a pass over all tokens before it
-one pass      a Transformer reads all tokens at once, an LSTM of as many parameters one after the other
+generation    with a KV cache, a new token takes one decode step; without, a pass over all tokens before it
+one pass      a Transformer processes all tokens in parallel, an LSTM of equal size one after the other
 """
 
 import statistics
@@ -18,7 +18,7 @@ from headway.costs.operations import Phase
 from headway.costs.parameters import count_parameters
 from headway.costs.rendering import format_seconds
 from headway.costs.report import CostReport, cost_report
-from headway.costs.roofline import Rates, least_seconds
+from headway.costs.roofline import Rates, lower_bound_seconds
 from headway.device_rates import synchronize
 from headway.devices import DTYPES
 from headway.errors import InputError
@@ -34,7 +34,7 @@ MAX_SECONDS = 20.0  # of one measurement; longer lengths are left out
 
 @dataclass(frozen=True)
 class GrowthLine:
-    """Seconds against length: of one way to compute, measured or at least needed."""
+    """Seconds against sequence length, measured and as a lower bound."""
 
     name: str
     lengths: list[int]
@@ -58,18 +58,19 @@ class Growth:
             columns = [Column(question, [f"{n:,}" for n in lengths])]
             for line in lines:
                 cells = [format_seconds(seconds) for seconds in line.seconds]
-                columns.append(Column(line.name, cells + ["too long"] * (len(lengths) - len(cells))))
-                least = [format_seconds(seconds) for seconds in line.predicted]
-                columns.append(Column("at least", least + [""] * (len(lengths) - len(least))))
+                columns.append(Column(line.name, cells + ["skipped"] * (len(lengths) - len(cells))))
+                bounds = [format_seconds(seconds) for seconds in line.predicted]
+                columns.append(Column("lower bound", bounds + [""] * (len(lengths) - len(bounds))))
             tables.append(render_table(columns))
         n_params = count_parameters(self.lstm)
-        return "\n\n".join([*tables, f"the LSTM has {n_params:,} parameters, {self.lstm.d_model} wide"])
+        sizes = f"LSTM: {self.lstm.n_layers} layers of width {self.lstm.d_model}, {n_params:,} parameters"
+        return "\n\n".join([*tables, sizes])
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "lstm_parameters": count_parameters(self.lstm),
-            "flops": self.rates.flops,
+            "flops_per_second": self.rates.flops_per_second,
             "bandwidth": self.rates.bandwidth,
             "generation": [line.__dict__ for line in self.generation],
             "one_pass": [line.__dict__ for line in self.one_pass],
@@ -105,14 +106,14 @@ def measure_growth(
             if 4 * seconds[-1] > MAX_SECONDS:
                 break
         measured = lengths[: len(seconds)]
-        return GrowthLine(name, measured, seconds, [_least(counts, phase, length, rates) for length in measured])
+        return GrowthLine(name, measured, seconds, [_lower_bound(counts, phase, length, rates) for length in measured])
 
     def ids(length: int) -> torch.Tensor:
         return torch.randint(config.vocab_size, (report.batch_size, length), device=device)
 
     generation = [
-        line("with a cache", "gpt", lambda model, n: _generate_cached(model, ids(n)), "cached"),
-        line("without a cache", "gpt", lambda model, n: _generate_uncached(model, ids(n)), "uncached"),
+        line("with KV cache", "gpt", lambda model, n: _generate_cached(model, ids(n)), "cached"),
+        line("without KV cache", "gpt", lambda model, n: _generate_uncached(model, ids(n)), "uncached"),
     ]
     one_pass = [
         line("Transformer, in parallel", "gpt", lambda model, n: model(ids(n)), "forward"),
@@ -160,9 +161,10 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
     return statistics.median(times[1:] or times)  # the first is a warm-up
 
 
-def _least(report: CostReport, kind: str, length: int, rates: Rates) -> float:
+def _lower_bound(report: CostReport, kind: str, length: int, rates: Rates) -> float:
     def bound(phase: Phase, n_tokens: int) -> float:
-        return least_seconds(replace(report, seq_len=n_tokens)._pass(phase, n_tokens), report.bytes_per_element, rates)
+        counted = replace(report, seq_len=n_tokens).count(phase, n_tokens)
+        return lower_bound_seconds(counted, report.bytes_per_element, rates)
 
     if kind == "forward":
         return bound("forward", length)

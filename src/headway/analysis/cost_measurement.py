@@ -1,10 +1,10 @@
-"""Costs held against the clock: how long a pass takes at least, and how long it takes here.
+"""Compare measured times with roofline lower bounds (costs/roofline.py).
 
-The prediction is a lower bound (costs/roofline.py) from two rates that are measured first: FLOPS of a large matrix
-product, and the bandwidth at which a tensor as large as the weights and the cache is read. A model that fits in the
-processor's cache is held against the bandwidth of that cache.
+Two rates are measured first: FLOP/s of large matrix products, and the bandwidth at which a tensor as large as the
+weights and the KV cache is read. The bound of a model that fits in the processor's cache uses the bandwidth of that
+cache.
 
-Rows inside a layer are timed by hooks in a second run, so their sum is a little more than the pass.
+Rows inside a layer are timed by hooks in a second run, so their sum exceeds the time of the pass a little.
 """
 
 import statistics
@@ -23,7 +23,7 @@ from headway.config import ModelConfig, NGramConfig
 from headway.costs.operations import Pass, has_source
 from headway.costs.rendering import format_bytes, format_seconds
 from headway.costs.report import CostReport
-from headway.costs.roofline import Rates, least_seconds
+from headway.costs.roofline import Rates, lower_bound_seconds
 from headway.device_rates import fastest, measure_bandwidth, measure_flops, synchronize
 from headway.devices import DTYPES
 from headway.errors import InputError
@@ -50,7 +50,7 @@ class MeasuredRow:
 
     name: str
     predicted: float  # seconds, at least
-    measured: float  # seconds, median
+    measured: float  # seconds: the median, but of a prefill one
     flops: int
 
     @property
@@ -83,19 +83,20 @@ class CostMeasurement:
         """A table of the rows, under the two rates."""
         columns = [
             Column(self.report.name, [row.name for row in self.rows], is_text=True),
-            Column("at least", [format_seconds(row.predicted) for row in self.rows]),
+            Column("lower bound", [format_seconds(row.predicted) for row in self.rows]),
             Column("measured", [format_seconds(row.measured) for row in self.rows]),
-            Column("ratio", [f"{row.ratio:.2f}" for row in self.rows]),
+            Column("measured/bound", [f"{row.ratio:.2f}" for row in self.rows]),
             Column("GFLOP/s", [f"{1e-9 * row.flops / row.measured:,.1f}" for row in self.rows]),
         ]
-        rates = f"{1e-9 * self.rates.flops:,.0f} GFLOP/s, and {1e-9 * self.rates.bandwidth:,.1f} GB/s"
-        tables = [f"measured on {self.rates.name}: {rates} for what a pass reads", render_table(columns)]
+        speed = f"{1e-9 * self.rates.flops_per_second:,.0f} GFLOP/s of matrix products"
+        reads = f"{1e-9 * self.rates.bandwidth:,.1f} GB/s read from as much memory as a pass needs"
+        tables = [f"This machine ({self.rates.name}, {self.report.dtype}): {speed}, {reads}.", render_table(columns)]
         if self.memory:
             columns = [
                 Column("memory", [row.name for row in self.memory], is_text=True),
                 Column("predicted", [format_bytes(row.predicted) for row in self.memory]),
                 Column("measured", [format_bytes(row.measured) for row in self.memory]),
-                Column("predicted/measured", [f"{row.ratio:.2f}" for row in self.memory]),
+                Column("measured/predicted", [f"{row.ratio:.2f}" for row in self.memory]),
             ]
             tables.append(render_table(columns))
         return "\n\n".join(tables)
@@ -103,7 +104,7 @@ class CostMeasurement:
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.report.name,
-            "flops": self.rates.flops,
+            "flops_per_second": self.rates.flops_per_second,
             "bandwidth": self.rates.bandwidth,
             "rows": [
                 {
@@ -138,7 +139,7 @@ def measure_costs(
     if has_source(config):
         shape = (report.batch_size, report.source_len or report.seq_len)
         source = {"source": torch.randint(config.vocab_size, shape, device=device)}
-    bound = partial(least_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
+    bound = partial(lower_bound_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
     rows = []
     with torch.inference_mode(), CPUKernels(model):
         on_progress("forward pass")
@@ -151,7 +152,7 @@ def measure_costs(
         rows += _decode_rows(report, model, ids, source, device, bound)
     on_progress("forward and backward pass")
     seconds = _median_seconds(_training_pass(model, ids, source), device)
-    least = report.training_flops / rates.flops
+    least = report.unmasked_training_flops / rates.flops_per_second
     rows.append(MeasuredRow("forward and backward", least, seconds, report.training_flops))
     return CostMeasurement(report, rates, rows)
 
@@ -221,17 +222,18 @@ def _decode_rows(
     if not prompt.shape[1]:
         return []
     steps = max(steps, MIN_ROUNDS)
-    state = model.start(**source) if source else None
-    loop = DecodeLoop(
-        model,
-        prompt.tolist(),
-        Pipeline(preset="default", temperature=0.0),
-        steps,
-        seeds=[0] * len(prompt),
-        state=state,
-    )
+
+    def start_loop() -> DecodeLoop:
+        state = model.start(**source) if source else None
+        pipe = Pipeline(preset="default", temperature=0.0)
+        loop = DecodeLoop(model, prompt.tolist(), pipe, steps, seeds=[0] * len(prompt), state=state)
+        loop.step()
+        return loop
+
+    start_loop()  # warm-up
+    synchronize(device)
     start = time.perf_counter()
-    loop.step()
+    loop = start_loop()
     synchronize(device)
     prefill_seconds = time.perf_counter() - start
     times: list[float] = []
@@ -291,7 +293,7 @@ def _inner_rows(
         operations = [o for o in counted.operations if o.name in parts]
         if operations and name in seconds:
             part = replace(counted, operations=operations)
-            predicted = least_seconds(part, report.bytes_per_element, rates)
+            predicted = lower_bound_seconds(part, report.bytes_per_element, rates)
             rows.append(MeasuredRow(f"  {name}", predicted, seconds[name], part.total_flops))
     return rows
 

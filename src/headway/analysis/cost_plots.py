@@ -41,7 +41,12 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
     ]
     intensities = [x for *_, group in clusters for x, _ in group]
     low, high = min(0.2, *intensities) / 2, max(rates.ridge, *intensities) * 30
-    axes.plot([low, rates.ridge, high], [low * rates.bandwidth, rates.flops, rates.flops], color="black", linewidth=1.2)
+    axes.plot(
+        [low, rates.ridge, high],
+        [low * rates.bandwidth, rates.flops_per_second, rates.flops_per_second],
+        color="black",
+        linewidth=1.2,
+    )
     axes.axvline(rates.ridge, color=GREY, linewidth=0.8, linestyle=":")
     for title, marker, colour, group in clusters:
         x = sum(value for value, _ in group) / len(group)
@@ -146,7 +151,9 @@ def plot_growth(growth: Growth, file: str | Path) -> Path:
             for number, line in enumerate(lines):
                 colour = COLOURS[number]
                 axes.plot(line.lengths, line.seconds, color=colour, marker=MARKERS[number], label=line.name)
-                axes.plot(line.lengths, line.predicted, color=colour, linestyle="--", linewidth=1.0, label="  at least")
+                axes.plot(
+                    line.lengths, line.predicted, color=colour, linestyle="--", linewidth=1.0, label="  lower bound"
+                )
             axes.set(xscale="log", yscale="log", xlabel="n (tokens)", ylabel="seconds", title=question)
             bottom, top = axes.get_ylim()
             axes.set_ylim(bottom, top * 8)  # space for the legend
@@ -154,5 +161,5 @@ def plot_growth(growth: Growth, file: str | Path) -> Path:
             log_ticks(axes.yaxis)
             axes.grid(which="major")
             axes.legend(loc="upper left", ncols=2)
-        set_title(figure, f"{growth.name}: time against length, measured and at least")
+        set_title(figure, f"{growth.name}: time against length, measured and lower bounds")
     return Path(file)

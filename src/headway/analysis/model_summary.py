@@ -1,7 +1,6 @@
-"""The layers of a model: shapes, parameters, what is learned and what is fixed. Nothing is allocated.
+"""The parameters of a model by name and shape, and what is not trained. The model is built without its weights.
 
-Training changes the tensors listed under "learned", and nothing else: not the inputs, not the softmax, not positions
-that are a formula.
+Training changes the parameters and nothing else: not the inputs, not the softmax, not positions that are a formula.
 """
 
 import re
@@ -40,6 +39,7 @@ class ModelSummary:
     name: str
     learned: list[TensorRow]
     fixed: list[str]
+    tied: str = ""  # which parameters are shared
 
     @property
     def n_params(self) -> int:
@@ -47,20 +47,21 @@ class ModelSummary:
 
     def render(self, width: int | None = None) -> str:
         columns = [
-            Column("learned", [*(row.name for row in self.learned), "total"], is_text=True),
+            Column("learned parameter", [*(row.name for row in self.learned), "total"], is_text=True),
             Column("shape", [*(" × ".join(f"{n:,}" for n in row.shape) for row in self.learned), ""]),
             Column("layers", [*(str(row.n_layers) if row.n_layers > 1 else "" for row in self.learned), ""]),
             Column("parameters", [*(f"{row.n_params:,}" for row in self.learned), f"{self.n_params:,}"]),
         ]
         fixed = "\n".join(f"  {line}" for line in self.fixed)
-        return f"{render_table(columns, width)}\n\nfixed, not learned:\n{fixed}"
+        tied = f"\n\n{self.tied}" if self.tied else ""
+        return f"{render_table(columns, width)}{tied}\n\nNot trained:\n{fixed}"
 
     def to_dict(self) -> dict[str, object]:
         rows = [
             {"name": row.name, "shape": list(row.shape), "layers": row.n_layers, "parameters": row.n_params}
             for row in self.learned
         ]
-        return {"name": self.name, "learned": rows, "parameters": self.n_params, "fixed": self.fixed}
+        return {"name": self.name, "learned": rows, "parameters": self.n_params, "fixed": self.fixed, "tied": self.tied}
 
 
 def summarize_model(config: ModelConfig, name: str = "") -> ModelSummary:
@@ -76,19 +77,20 @@ def summarize_model(config: ModelConfig, name: str = "") -> ModelSummary:
         key = (LAYER_NUMBER.sub("*", tensor_name), tuple(parameter.shape))
         grouped[key] = grouped.get(key, 0) + 1
     learned = [TensorRow(tensor_name, shape, n) for (tensor_name, shape), n in grouped.items()]
-    return ModelSummary(name or config.family, learned, _fixed(config))
+    tied = ""
+    if getattr(config, "tie_embeddings", False) and config.family != "bert":  # whose output matrix is part of a head
+        tied = "Tied: the unembedding (lm_head) is the embedding matrix, transposed."
+    return ModelSummary(name or config.family, learned, _fixed(config), tied)
 
 
 def _fixed(config: ModelConfig) -> list[str]:
-    lines = ["the inputs: token ids", "the softmax over the vocabulary"]
+    lines = ["the inputs, which are token ids", "the softmax over the vocabulary"]
     if isinstance(config, NGramConfig):
         return [*lines, "probabilities are counted, not learned by gradient descent"]
     if isinstance(config, StackConfig):
-        lines.append("the softmax and the scale 1/√k of attention")
+        lines.append("the softmax and the scale 1/√d_head of attention")
         if config.family != "bert":
             lines.append("the causal mask")
         if config.positions in FIXED_POSITIONS:
             lines.append(FIXED_POSITIONS[config.positions])
-        if config.tie_embeddings and config.family != "bert":
-            lines.append("no separate unembedding: it is the embedding, transposed")
     return lines

@@ -29,16 +29,16 @@ def cost(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change the model's config, such as n_layers=2; repeatable."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Sequences per batch.")] = 1,
     seq_len: Annotated[
-        int | None, typer.Option("--seq-len", "--seq", help="Tokens of a sequence. Default: the model's context.")
+        int | None, typer.Option("--seq-len", "--seq", help="Sequence length in tokens. Default: the model's context.")
     ] = None,
     source_len: Annotated[
         int | None, typer.Option(help="Encoder-decoders: tokens of the source. Default: --seq-len.")
     ] = None,
     new_tokens: Annotated[
         int | None,
-        typer.Option(help="Also count the generation of so many tokens."),
+        typer.Option(help="Also count FLOPs to generate N tokens, with and without a KV cache."),
         OnlyWithout("--measure", "--growth"),
     ] = None,
     window: Annotated[
@@ -47,7 +47,8 @@ def cost(
         OnlyWithout("--measure", "--growth"),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16, float16 or float64. Default: float32; on a GPU bfloat16.")
+        str | None,
+        typer.Option(help="float32, bfloat16, float16 or float64. Default: bfloat16 on a GPU, else float32."),
     ] = None,
     device: Annotated[
         str | None,
@@ -71,15 +72,15 @@ def cost(
     ] = False,
     growth: Annotated[
         bool,
-        typer.Option("--growth", help="Time a gpt with and without its cache, and beside an LSTM, by length."),
+        typer.Option("--growth", help="Time a GPT by sequence length: with and without KV cache, and against an LSTM."),
         OnlyWithout("--measure", "--device"),
     ] = False,
     json: Json = False,
 ) -> None:
     """Count what a model costs: parameters, FLOPs, bytes moved, memory, and how fast a device can be at best.
 
-    Everything follows from the config, so no model is built. Several models are listed side by side. FLOPs are those of
-    matrix products; bytes moved are those of each operation by itself.
+    Counts follow from the config: no model is built, except with --measure and --growth. Several models are listed side
+    by side. FLOPs are those of matrix products; bytes are those of each operation as a separate, unfused kernel.
 
     \b
     Examples:
@@ -106,6 +107,10 @@ def cost(
     }.items():
         check_minimum(flag, number)
     spec = None if device is None else find_device(device)
+    if dtype is None and (measure or growth):
+        from headway.devices import parse_device
+
+        dtype = "bfloat16" if parse_device("auto").type == "cuda" else "float32"
     reports = []
     for model in models:
         named = find_config(model, settings or ())

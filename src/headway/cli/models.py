@@ -2,13 +2,14 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from headway.cli.options import Json, print_json
 
-COLUMNS = ("name", "year", "family", "layers", "width", "heads", "parameters", "printed", "tokens", "source")
+COLUMNS = ("name", "year", "family", "layers", "d_model", "heads", "parameters", "paper", "tokens", "reference")
 
 
 def models(
@@ -18,10 +19,11 @@ def models(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List every preset with its size, and published models that cannot be built, with the reason.
+    """List every preset with its size, and published models that Headway cannot build.
 
-    Parameters are counted from the config; "printed" is the paper's number. Presets without a year are small ones for
-    a laptop. `headway cost NAME` counts what a model costs, `headway show model NAME` lists its layers.
+    "parameters" are counted from the config, without a head; "paper" is what the paper prints, which is rounded or
+    counts other parts. Presets without a year are small ones for a laptop. `headway cost NAME` counts what a model
+    costs, `headway show model NAME` lists its parameters.
 
     \b
     Examples:
@@ -62,12 +64,12 @@ def _rows() -> list[dict[str, Any]]:
                 "layers": f"{resolved.n_encoder_layers}+{resolved.n_decoder_layers}"
                 if is_encoder_decoder
                 else str(resolved.n_layers),
-                "width": resolved.d_model,
+                "d_model": resolved.d_model,
                 "heads": resolved.n_heads,
                 "parameters": count_parameters(config),
-                "printed": published.printed if published else "",
+                "paper": published.printed if published else "",
                 "tokens": published and published.tokens,
-                "source": published.source if published else "",
+                "reference": published.source if published else "",
                 "reason": None,
             }
         )
@@ -78,12 +80,12 @@ def _rows() -> list[dict[str, Any]]:
                 "year": model.published.year,
                 "family": "",
                 "layers": model.n_layers,
-                "width": model.d_model,
+                "d_model": model.d_model,
                 "heads": model.n_heads,
                 "parameters": None,
-                "printed": model.published.printed,
+                "paper": model.published.printed,
                 "tokens": model.published.tokens,
-                "source": model.published.source,
+                "reference": model.published.source,
                 "reason": model.reason,
             }
         )
@@ -91,31 +93,26 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from headway.tables import Column, render_table
-
     buildable = [row for row in rows if row["reason"] is None]
     others = [row for row in rows if row["reason"] is not None]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    ranks = {"source": 3, "printed": 2, "tokens": 1}
     if buildable:
-        columns = [
-            Column(
-                name,
-                [_cell(row[name]) for row in buildable],
-                is_text=name in ("name", "family", "source"),
-                rank=ranks.get(name, 0),
-            )
-            for name in COLUMNS
-        ]
-        print(render_table(columns, width))
+        print(_table(buildable, COLUMNS, width))
     if others:
-        print(("\n" if buildable else "") + "published, without a preset:")
-        for row in others:
-            tokens = f", {_cell(row['tokens'])} tokens" if row["tokens"] else ""
-            print(
-                f"  {row['name']:15} {row['year']}  {row['printed']} parameters, {row['layers']} layers, "
-                f"{row['width']:,} wide, {row['heads']} heads{tokens}: needs {row['reason']}"
-            )
+        print(("\n" if buildable else "") + "Published models that Headway cannot build, and the features it lacks:\n")
+        print(_table(others, ("name", "year", "layers", "d_model", "heads", "paper", "tokens", "reason"), width))
+
+
+def _table(rows: list[dict[str, Any]], names: Sequence[str], width: int | None) -> str:
+    from headway.tables import Column, render_table
+
+    ranks = {"reference": 3, "paper": 2, "tokens": 1}  # left out first where the terminal is narrow
+    texts = ("name", "family", "reference", "reason")
+    columns = [
+        Column(name, [_cell(row[name]) for row in rows], is_text=name in texts, rank=ranks.get(name, 0))
+        for name in names
+    ]
+    return render_table(columns, width)
 
 
 def _cell(value: Any) -> str:

@@ -102,9 +102,9 @@ def show_model(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the layers of a model: shapes, parameters, what is learned and what is fixed.
+    """List the parameters of a model by name and shape, and what is not trained.
 
-    Nothing is allocated, so the largest presets can be shown too. Equal layers are one row.
+    The model is built without its weights, so the largest presets can be shown too. Equal layers are one row.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """Published models: year, size as printed, training tokens. `headway models` prints them beside the exact counts.
 
-Models that Headway cannot build are here too, with the reason: the parts they need are not there.
+Models that Headway cannot build are here too, with the feature that it lacks.
 """
 
 from typing import NamedTuple
@@ -63,7 +63,7 @@ PUBLISHED: dict[str, PublishedModel] = {
     "llama-3-405b": PublishedModel(2024, _LLAMA3, "405B", 15.6e12),
 }
 
-_T5_REASON = "relative positions in logarithmic buckets, scores without scale"
+_T5_REASON = "bucketed relative position biases, unscaled attention"
 NOT_BUILDABLE: dict[str, UnbuildableModel] = {
     "t5-small": UnbuildableModel(PublishedModel(2019, _T5, "60M", 1e12), "6+6", 512, 8, _T5_REASON),
     "t5-base": UnbuildableModel(PublishedModel(2019, _T5, "220M", 1e12), "12+12", 768, 12, _T5_REASON),
@@ -71,10 +71,18 @@ NOT_BUILDABLE: dict[str, UnbuildableModel] = {
     "t5-3b": UnbuildableModel(PublishedModel(2019, _T5, "2.8B", 1e12), "24+24", 1024, 32, _T5_REASON),
     "t5-11b": UnbuildableModel(PublishedModel(2019, _T5, "11B", 1e12), "24+24", 1024, 128, _T5_REASON),
     "lamda-137b": UnbuildableModel(
-        PublishedModel(2022, "Thoppilan et al. 2022, §3", "137B", 168e9), "64", 8192, 128, "T5's positions, gated GELU"
+        PublishedModel(2022, "Thoppilan et al. 2022, §3", "137B", 168e9),
+        "64",
+        8192,
+        128,
+        "bucketed relative position biases, gated GELU",
     ),
     "chinchilla-70b": UnbuildableModel(
-        PublishedModel(2022, "Hoffmann et al. 2022, Table 4", "70B", 1.4e12), "80", 8192, 64, "Transformer-XL positions"
+        PublishedModel(2022, "Hoffmann et al. 2022, Table 4", "70B", 1.4e12),
+        "80",
+        8192,
+        64,
+        "Transformer-XL's relative positions",
     ),
     "palm-540b": UnbuildableModel(
         PublishedModel(2022, "Chowdhery et al. 2022, Table 1", "540B", 780e9),

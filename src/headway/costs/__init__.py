@@ -13,7 +13,7 @@ from headway.costs.memory import Memory, parameter_copies, training_memory
 from headway.costs.operations import Operation, Pass, count_pass
 from headway.costs.parameters import Parameters, count_parameters, largest_setting, parameter_table
 from headway.costs.report import CostReport, cost_report
-from headway.costs.roofline import Rates, intensity, least_seconds
+from headway.costs.roofline import Rates, intensity, lower_bound_seconds
 from headway.costs.state import DecodeState, decode_state
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "flops_per_token",
     "intensity",
     "largest_setting",
-    "least_seconds",
+    "lower_bound_seconds",
     "parallelism",
     "parameter_copies",
     "parameter_table",

@@ -1,7 +1,7 @@
 """Budgets of training: FLOPs, tokens, time and devices.
 
 C = 6 N D                  FLOPs for N parameters and D tokens (Kaplan et al. 2020)
-D = 20 N                   the tokens that use a budget best (Hoffmann et al. 2022, Table 3)
+D = 20 N                   the compute-optimal number of tokens (Hoffmann et al. 2022, Table 3)
 seconds = C / (devices × peak FLOPS × MFU)
 """
 
@@ -41,10 +41,10 @@ def parallelism(n_params: int, activation_bytes: float, device: DeviceSpec, n_de
     usable = USABLE_MEMORY * device.memory
     state = STATE_BYTES * n_params
     if state + activation_bytes <= usable:
-        return "one device holds it" if n_devices == 1 else "DDP: each device holds all of it"
+        return "fits on one device" if n_devices == 1 else "use DDP: the whole training state fits on each device"
     if activation_bytes >= usable:
-        return "the activations of one micro-batch exceed a device: a smaller batch, or checkpoint_activations"
+        return "activations do not fit: reduce the batch size, or set train.checkpoint_activations=true"
     n_needed = ceil(state / (usable - activation_bytes))
     if n_needed <= n_devices:
-        return f"FSDP: its {state / 1e9:,.0f} GB are sharded over {n_devices} devices, and {n_needed} would do"
-    return f"more than {n_devices} × {device.name}: FSDP needs at least {n_needed}, or tensor and pipeline parallelism"
+        return f"use FSDP: {state / 1e9:,.0f} GB of state over {n_devices} devices (at least {n_needed})"
+    return f"needs more devices: FSDP over at least {n_needed} × {device.name}, or tensor and pipeline parallelism"

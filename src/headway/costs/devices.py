@@ -1,11 +1,11 @@
-"""Peak FLOPS, memory bandwidth and memory of devices, from the vendors' datasheets. You can add your own.
+"""Peak FLOP/s, memory bandwidth and memory of devices, from the vendors' datasheets. You can add your own.
 
     find_device("h200").bandwidth            4.8e12 bytes per second
 
 `$HEADWAY_DEVICES` names a TOML file with more devices, by default ~/.config/headway/devices.toml:
 
     ["My GPU"]
-    bfloat16 = 100e12       # FLOPS of dense matrix products; float32 and float16 likewise
+    bfloat16 = 100e12       # FLOP/s of dense matrix products; float32 and float16 likewise
     bandwidth = 1e12        # bytes per second
     memory = 24e9           # bytes
 """
@@ -33,18 +33,18 @@ TERA, GIGA = 1e12, 1e9
 @dataclass(frozen=True)
 class DeviceSpec:
     name: str
-    flops: Mapping[str, float] = field(default_factory=dict)  # dtype → FLOPS of dense matrix products
+    flops: Mapping[str, float] = field(default_factory=dict)  # dtype → FLOP/s of dense matrix products
     bandwidth: float = 0.0  # bytes per second, of the device's memory
     memory: float = 0.0  # bytes
     source: str = "datasheet"
 
     def peak(self, dtype: str) -> float | None:
-        """FLOPS in this dtype. Devices do float16 at the rate of bfloat16, unless the table says otherwise."""
+        """FLOP/s in this dtype. float16 falls back to the rate of bfloat16, and vice versa."""
         other = {"float16": "bfloat16", "bfloat16": "float16"}.get(dtype, dtype)
         return self.flops.get(dtype) or self.flops.get(other)
 
     def ridge(self, dtype: str) -> float | None:
-        """The arithmetic intensity (FLOPs per byte) from which on the peak FLOPS, not the bandwidth, are the limit."""
+        """The arithmetic intensity (FLOPs per byte) from which on the peak FLOP/s, not the bandwidth, is the limit."""
         peak = self.peak(dtype)
         return peak / self.bandwidth if peak and self.bandwidth else None
 
@@ -61,7 +61,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _spec(name: str, bfloat16: float | None, float32: float, bandwidth: float, memory: float) -> DeviceSpec:
-    """TFLOPS without sparsity, GB/s and GB. float32 is the rate of the ordinary units, not of TF32."""
+    """TFLOP/s without sparsity, GB/s and GB. float32 is the rate of the ordinary units, not of TF32."""
     flops = {} if bfloat16 is None else {"bfloat16": bfloat16 * TERA}
     return DeviceSpec(name, flops | {"float32": float32 * TERA}, bandwidth * GIGA, memory * GIGA)
 
@@ -131,7 +131,7 @@ def match_device(name: str) -> DeviceSpec | None:
 
 
 def peak_flops(name: str) -> float | None:
-    """Peak FLOPS of a GPU in bfloat16 by its name; None if it is not in the table."""
+    """Peak FLOP/s of a GPU in bfloat16 by its name; None if it is not in the table."""
     device = match_device(name)
     return None if device is None else device.peak("bfloat16")
 
@@ -164,7 +164,7 @@ def _read_device(name: str, table: Any, file: Path) -> DeviceSpec:
         row = msgspec.convert(table, _Row)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{file}, device {name!r}: {error}; a device has bandwidth, memory and FLOPS for bfloat16, float16, "
+            f"{file}, device {name!r}: {error}; a device has bandwidth, memory and FLOP/s for bfloat16, float16, "
             f"float32 or float64"
         ) from None
     flops = {dtype: value for dtype in BYTES if (value := getattr(row, dtype)) is not None}

@@ -10,9 +10,9 @@ from headway.costs.operations import count_pass
 
 
 def flops_per_token(config: ModelConfig, seq_len: int) -> float:
-    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens; 0 for a registered family.
+    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens.
 
-    For an encoder-decoder: per target token, with a source of the same length.
+    0 for a family that a plug-in added. For an encoder-decoder: per target token, with a source of the same length.
     """
     forward = count_pass(config, seq_len=seq_len)
     return 0.0 if forward is None else 3 * forward.total_flops / seq_len

@@ -63,6 +63,7 @@ class Operation:
     repeats: int = 1
     is_product: bool = True  # a matrix product; other rows are not part of the sum
     no_gradient: Formula = ZERO  # FLOPs that the backward pass does not repeat: gradients of inputs that need none
+    masked: Formula = ZERO  # FLOPs for scores that the causal mask removes, which a kernel may skip
 
     @property
     def elements(self) -> Formula:
@@ -72,6 +73,10 @@ class Operation:
     @property
     def backward(self) -> Formula:
         return 2 * self.flops - self.no_gradient
+
+    @property
+    def unmasked_flops(self) -> Formula:
+        return self.flops - self.masked
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,9 @@ class Pass:
         return sum(o.repeats * o.backward.evaluate(self.sizes) for o in self.operations if o.is_product)
 
     @property
-    def other_flops(self) -> int:
-        """FLOPs of the rows that are not matrix products: softmax."""
-        return sum(o.repeats * self.flops(o) for o in self.operations if not o.is_product)
+    def unmasked_flops(self) -> int:
+        """Those of a kernel that skips masked scores."""
+        return sum(o.repeats * o.unmasked_flops.evaluate(self.sizes) for o in self.operations if o.is_product)
 
     @property
     def weight_elements(self) -> int:
@@ -132,7 +137,7 @@ def count_pass(
     seq_len: int = 1,
     source_len: int | None = None,
 ) -> Pass | None:
-    """The operations of one pass; None for a registered family, whose operations are not known.
+    """The operations of one pass; None for a family that a plug-in added, whose operations are not known.
 
     >>> from headway.config import model_config
     >>> count_pass(model_config("gpt2"), seq_len=1024).total_flops
@@ -181,12 +186,13 @@ def _operations(c: Any, phase: Phase) -> list[Operation] | None:
     scored = n if phase == "forward" else ONE  # tokens whose logits are computed
     match c:
         case GPTConfig():
-            return [*_layer(c, "layer", c.n_layers, tokens, n), product("unembedding", "output", scored, d, V)]
+            layer = _layer(c, "layer", c.n_layers, tokens, n, is_causal=phase != "decode")
+            return [*layer, product("unembedding", "output", scored, d, V)]
         case BERTConfig():
             return [*_layer(c, "layer", c.n_layers, n, n), *_head(c, d)]
         case TransformerConfig():
             encoder = _layer(c, "encoder layer", c.n_encoder_layers, s, s) if phase != "decode" else []
-            decoder = _layer(c, "decoder layer", c.n_decoder_layers, tokens, n, source=s, is_decode=phase == "decode")
+            decoder = _layer(c, "decoder layer", c.n_decoder_layers, tokens, n, source=s, is_causal=phase != "decode")
             return [*encoder, *decoder, product("unembedding", "output", scored, d, V)]
         case NPLMConfig():
             window = w * d
@@ -249,18 +255,18 @@ def _layer(
     keys: Formula,
     *,
     source: Formula | None = None,
-    is_decode: bool = False,
+    is_causal: bool = False,  # all tokens at once, each attending to those before it
 ) -> list[Operation]:
     """A Transformer layer: `queries` tokens per sequence attend to `keys` tokens; with `source`, to that many more."""
     heads, kv_heads, hidden = widths(c)
     rows = [
         product("Q/K/V projections", stage, queries, d, heads + 2 * kv_heads),
-        *_attention("", stage, queries, keys, heads, kv_heads),
+        *_attention("", stage, queries, keys, heads, kv_heads, is_causal=is_causal),
         product("output projection", stage, queries, heads, d),
     ]
     if source is not None:
         rows.append(product("cross Q projection", stage, queries, d, heads))
-        if not is_decode:  # once per source
+        if is_causal:  # once per source: a decode step has them in its cache
             rows.append(product("cross K/V projections", stage, source, d, 2 * kv_heads))
         rows += _attention("cross ", stage, queries, source, heads, kv_heads)
         rows.append(product("cross output projection", stage, queries, heads, d))
@@ -287,9 +293,17 @@ def widths(c: StackConfig) -> tuple[Formula, Formula, Formula]:
 
 
 def _attention(
-    prefix: str, stage: str, queries: Formula, keys: Formula, heads: Formula, kv_heads: Formula
+    prefix: str,
+    stage: str,
+    queries: Formula,
+    keys: Formula,
+    heads: Formula,
+    kv_heads: Formula,
+    *,
+    is_causal: bool = False,
 ) -> list[Operation]:
     scores = b * h * queries * keys
+    masked = b * n * (n - 1) * heads if is_causal else ZERO  # all but n (n + 1) / 2 of n² scores
     return [
         Operation(
             f"{prefix}scores",
@@ -298,6 +312,7 @@ def _attention(
             reads=b * queries * heads + b * keys * kv_heads,
             cache=b * keys * kv_heads,
             writes=scores,
+            masked=masked,
         ),
         _softmax(f"{prefix}softmax", stage, scores),
         Operation(
@@ -307,6 +322,7 @@ def _attention(
             reads=scores + b * keys * kv_heads,
             cache=b * keys * kv_heads,
             writes=b * queries * heads,
+            masked=masked,
         ),
     ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from headway.costs.budget import DEFAULT_MFU
+from headway.costs.budget import DEFAULT_MFU, TOKENS_PER_PARAMETER
 from headway.costs.formula import Formula
 from headway.costs.operations import Operation, Pass, has_source
 from headway.costs.parameters import Parameters
@@ -13,45 +13,77 @@ from headway.tables import Column, render_table
 
 SYMBOLS = {
     "b": "batch size",
-    "n": "tokens",
+    "n": "tokens per sequence",
     "s": "source tokens",
-    "d": "width",
+    "d": "d_model",
     "h": "heads",
     "g": "key/value heads",
-    "k": "head width",
-    "f": "feed-forward width",
+    "k": "d_head",
+    "f": "d_ff",
     "V": "vocabulary",
     "L": "layers",
-    "c": "context",
+    "c": "context length",
     "r": "recurrent or hidden width",
     "a": "alignment width",
     "o": "maxout width",
     "w": "tokens of the window",
     "C": "segments, buckets or labels",
 }
-PRODUCT_RULE = "a product of (n × m) and (m × k) takes 2 n m k FLOPs, and moves n m + m k + n k elements"
+PRODUCT_RULE = "A product of (n × m) and (m × k) takes 2 n m k FLOPs, and reads and writes n m + m k + n k elements."
+SOFTMAX_RULE = "(…): not a matrix product, and not in the totals. Bytes: as if each operation were a separate kernel."
+BOUND_RULE = (
+    "Lower bounds: each matrix product at peak FLOP/s, or reading its weights and KV cache at full bandwidth;\n"
+    "activations stay on the chip, masked scores are skipped."
+)
 
 
 def render_report(report: CostReport) -> str:
     """All tables of one model."""
     parts = [_title(report), _parameters(report), _pass(report, report.forward, _forward_title(report))]
     if report.decode is not None:
-        parts.append(_pass(report, report.decode, _decode_title(report)))
-    parts.append(_summary(report))
-    parts += [f"note: {note}" for note in report.notes()]
-    return "\n\n".join(part for part in parts if part)
+        parts.append(_pass(report, report.decode, _decode_title(report, report.decode)))
+    rules = [SOFTMAX_RULE, *([BOUND_RULE] if report.rates is not None else []), _legend(report)]
+    parts += ["\n".join(rules), _summary(report), *(f"note: {note}" for note in report.notes())]
+    return "\n\n".join(parts)
 
 
 def render_comparison(reports: Sequence[CostReport]) -> str:
     """Several models side by side: a line per quantity, a column per model."""
-    by_model = [dict(_quantities(report)) for report in reports]
-    names = list(dict.fromkeys(name for quantities in by_model for name in quantities))
+    by_model = [_short_quantities(report) for report in reports]
+    names = [name for name in by_model[0] if any(quantities[name] for quantities in by_model)]
     columns = [Column(" ", names, is_text=True)]
     columns += [
-        Column(report.name, [quantities.get(name, "–") for name in names])
+        Column(report.name, [quantities[name] or "–" for name in names])
         for report, quantities in zip(reports, by_model, strict=True)
     ]
-    return render_table(columns)
+    notes = [f"note: {report.name}: {note}" for report in reports for note in report.notes()]
+    sizes = f"batch {reports[0].batch_size:,}, {reports[0].dtype}"
+    device = f", on {reports[0].device.name}" if reports[0].device is not None else ""
+    return "\n".join([f"{sizes}{device}", "", render_table(columns), *([""] if notes else []), *notes])
+
+
+def _short_quantities(report: CostReport) -> dict[str, str]:
+    """What is compared between models: name → value, empty where it does not apply. The same names for every model."""
+    steps, _ = report.sequential_steps
+    memory = report.training_memory()
+    bound = report.lower_bound_seconds(report.forward)
+    return {
+        "parameters": format_count(report.n_params),
+        "tokens per sequence": f"{report.seq_len:,}",
+        "weights": format_bytes(report.weight_bytes),
+        "FLOPs, forward pass": format_flops(report.forward.total_flops),
+        "FLOPs, training step": format_flops(report.training_flops),
+        "FLOPs, decode step": "" if report.decode is None else format_flops(report.decode.total_flops),
+        "FLOPs, generation": format_flops(report.generation_flops),
+        "  without KV cache": format_flops(report.uncached_generation_flops),
+        "KV cache or state": "" if report.state is None else format_bytes(report.state.nbytes),
+        "sequential steps": str(steps),
+        "training memory": "" if memory is None else format_bytes(memory.total),
+        "  of it activations": "" if memory is None else format_bytes(memory.activations),
+        "forward pass ≥": "" if bound is None else format_seconds(bound),
+        "decode tokens/s ≤": "" if report.max_tokens_per_second is None else f"{report.max_tokens_per_second:,.0f}",
+        "max batch size": "" if report.max_sequences is None else f"{report.max_sequences:,}",
+    }
 
 
 def render_explanation(report: CostReport) -> str:
@@ -112,156 +144,157 @@ def _legend(report: CostReport) -> str:
     if report.state is not None:
         formulas.append((report.state.elements, report.state.sizes))
     values = {name: sizes[name] for formula, sizes in formulas for name in formula.names}
-    return "with " + ", ".join(f"{name} = {values[name]:,} ({SYMBOLS[name]})" for name in SYMBOLS if name in values)
+    return ", ".join(f"{name} = {values[name]:,} ({SYMBOLS[name]})" for name in SYMBOLS if name in values)
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _title(report: CostReport) -> str:
-    n_params = "" if report.n_params is None else f" of {report.n_params:,} parameters"
+    n_params = "" if report.n_params is None else f", {report.n_params:,} parameters"
     source = f", source of {report.source_len:,} tokens" if has_source(report.config) else ""
     device = f", on {report.device.name}" if report.device is not None else ""
-    return (
-        f"{report.name}: {report.config.family}{n_params}; batch {report.batch_size:,}, {report.seq_len:,} tokens"
-        f"{source}, {report.dtype}{device}"
-    )
+    family = f" ({report.config.family})" if report.name != report.config.family else ""
+    sizes = f"batch of {report.batch_size:,} × {report.seq_len:,} tokens"
+    return f"{report.name}{family}{n_params}; {sizes}{source}, {report.dtype}{device}"
 
 
 def _parameters(report: CostReport) -> str:
     table = report.parameters
     if table is None:
-        return "Parameters: as many as the text has different n-grams"
-    names, each, totals, formulas = [], [], [], []
-    lectures: list[str] = []
+        return "Parameters: one probability and one backoff weight per distinct n-gram of the text"
+    rows: list[tuple[str, str, str, str]] = []
     for group, components in table.groups().items():
         total = sum(map(table.count, components))
-        names.append(group)
-        each.append("")
-        totals.append(f"{total:,}")
+        rows.append((group, "", f"{total:,}", ""))
+        rows += [
+            (
+                f"  {part.name}" + (f" (× {part.repeats})" if part.repeats > 1 else ""),
+                f"{part.parameters.evaluate(table.sizes):,}",
+                f"{table.count(part):,}",
+                str(part.parameters),
+            )
+            for part in components
+        ]
         formula, layers, estimate = table.estimate(components)
-        is_estimated = layers > 1 and bool(formula)
-        formulas.append(f"≈ {_bracketed(formula)} × {layers} = {estimate:,}" if is_estimated else "")
-        if is_estimated and total != estimate:
-            lectures.append(f"{group}: biases, norms and positions add {total - estimate:,} to {estimate:,}")
-        for part in components:
-            names.append(f"  {part.name}" + (f" (× {part.repeats})" if part.repeats > 1 else ""))
-            each.append(f"{part.parameters.evaluate(table.sizes):,}")
-            totals.append(f"{table.count(part):,}")
-            formulas.append(str(part.parameters))
+        if layers > 1 and formula:
+            rows.append(("  estimate: matrices only", "", f"{estimate:,}", f"{_bracketed(formula)} × {layers}"))
+            rows.append(("  biases, norms and the rest", "", f"{total - estimate:,}", ""))
+    rows.append(("total", "", f"{table.total:,}", ""))
+    names, each, totals, formulas = zip(*rows, strict=True)
     columns = [
-        Column("Parameters", [*names, "total"], is_text=True),
-        Column("each", [*each, ""]),
-        Column("all", [*totals, f"{table.total:,}"]),
-        Column("formula", [*formulas, ""], is_text=True),
-    ]
-    return "\n".join([render_table(columns), *lectures])
-
-
-def _forward_title(report: CostReport) -> str:
-    return f"Forward pass, {report.batch_size * report.seq_len:,} tokens"
-
-
-def _decode_title(report: CostReport) -> str:
-    counted = report.decode
-    assert counted is not None
-    return f"One decode step after {counted.sizes['n']:,} tokens"
-
-
-def _pass(report: CostReport, counted: Pass, title: str) -> str:
-    rows: list[tuple[str, str, str, str, str]] = []
-    for stage, repeats, operations in counted.stages():
-        rows.append((f"{stage}{f', × {repeats}' if repeats > 1 else ''}", "", "", "", ""))
-        rows += [_row(report, counted, o) for o in operations]
-        products = [o for o in operations if o.is_product]
-        if repeats > 1 and len(products) > 1:
-            formula = sum((o.flops for o in products), Formula())
-            rows.append((f"  one {stage}", f"{formula.evaluate(counted.sizes):,}", "", "", f"= {formula}"))
-    rows.append(("total", f"{counted.total_flops:,}", "", "", _least(report, counted)))
-    name, flops, moved, intensities, bounds = zip(*rows, strict=True)
-    columns = [
-        Column(title, name, is_text=True),
-        Column("FLOPs", flops),
-        Column("bytes moved", moved),
-        Column("FLOPs/byte", intensities),
-        Column("bound by" if report.rates is not None else " ", bounds, is_text=True),
+        Column("Parameters", names, is_text=True),
+        Column("each", each),
+        Column("all", totals),
+        Column("formula", formulas, is_text=True),
     ]
     return render_table(columns)
 
 
-def _row(report: CostReport, counted: Pass, o: Operation) -> tuple[str, str, str, str, str]:
+def _forward_title(report: CostReport) -> str:
+    return f"Forward pass, {report.batch_size:,} × {report.seq_len:,} tokens"
+
+
+def _decode_title(report: CostReport, counted: Pass) -> str:
+    return f"Decode step, attending to {counted.sizes['n']:,} tokens"
+
+
+def _pass(report: CostReport, counted: Pass, title: str) -> str:
+    rows: list[tuple[str, str, str, str, str, str]] = []
+    for stage, repeats, operations in counted.stages():
+        rows.append((f"per {stage} (× {repeats})" if repeats > 1 else stage, "", "", "", "", ""))
+        rows += [_row(report, counted, o) for o in operations]
+        products = [o.flops for o in operations if o.is_product]
+        if repeats > 1 and len(products) > 1:
+            formula = sum(products, Formula())
+            flops = formula.evaluate(counted.sizes)
+            rows.append(("  sum, one", f"{flops:,}", "", "", "", str(formula)))
+            rows.append((f"  sum, all {repeats}", f"{repeats * flops:,}", "", "", "", ""))
+    rows.append(("total", f"{counted.total_flops:,}", "", "", "", ""))
+    if (seconds := report.lower_bound_seconds(counted)) is not None:
+        rows.append(("lower bound", format_seconds(seconds), "", "", "", ""))
+    name, flops_cells, moved, intensities, bounds, formulas = zip(*rows, strict=True)
+    columns = [
+        Column(title, name, is_text=True),
+        Column("FLOPs", flops_cells),
+        Column("bytes", moved),
+        Column("FLOPs/byte", intensities),
+        *([Column("bound by", bounds, is_text=True)] if report.rates is not None else []),
+        Column("FLOPs formula", formulas, is_text=True),
+    ]
+    return render_table(columns)
+
+
+def _row(report: CostReport, counted: Pass, o: Operation) -> tuple[str, str, str, str, str, str]:
     moved = report.bytes_per_element * o.elements.evaluate(counted.sizes)
     ratio = intensity(o, counted, report.bytes_per_element)
     bound = ""
     if report.rates is not None:
         bound = "memory" if is_memory_bound(o, counted, report.bytes_per_element, report.rates) else "compute"
     flops = f"{counted.flops(o):,}" if o.is_product else f"({counted.flops(o):,})"
-    return f"  {o.name}", flops, f"{moved:,}", f"{ratio:,.2f}" if ratio < 100 else f"{ratio:,.0f}", bound
-
-
-def _least(report: CostReport, counted: Pass) -> str:
-    seconds = report.least_seconds(counted)
-    return "" if seconds is None else f"at least {format_seconds(seconds)}"
-
-
-def _summary(report: CostReport) -> str:
-    quantities = [(name, value) for name, value in _quantities(report) if name not in ("parameters", "forward FLOPs")]
-    width = max(len(name) for name, _ in quantities)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in quantities)
+    return f"  {o.name}", flops, f"{moved:,}", f"{ratio:,.2f}" if ratio < 100 else f"{ratio:,.0f}", bound, str(o.flops)
 
 
 def _state_name(report: CostReport) -> str:
     return "KV cache" if hasattr(report.config, "n_heads") else "decoding state"
 
 
-def _quantities(report: CostReport) -> list[tuple[str, str]]:
-    """What is compared between models: name and value."""
+def _summary(report: CostReport) -> str:
+    rows = [*_inference_rows(report), *_training_rows(report)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
+def _inference_rows(report: CostReport) -> list[tuple[str, str]]:
     steps, path = report.sequential_steps
-    rows = [("parameters", "–" if report.n_params is None else f"{report.n_params:,}")]
+    rows = []
     if report.weight_bytes is not None:
         rows.append(("weights", format_bytes(report.weight_bytes)))
-    rows.append(("forward FLOPs", f"{report.forward.total_flops:,}"))
-    rows.append(("training FLOPs", f"{report.training_flops:,}"))
-    if report.decode is not None:
-        rows.append(("decode FLOPs", f"{report.decode.total_flops:,}"))
-    if report.generation_flops is not None:
-        rows.append((f"generating {report.new_tokens:,}", f"{report.generation_flops:,} FLOPs"))
-    if report.uncached_generation_flops is not None:
-        rows.append(("  without a cache", f"{report.uncached_generation_flops:,} FLOPs"))
     if report.state is not None:
-        rows.append((_state_name(report), f"{report.state.nbytes:,} bytes = {report.state.elements} numbers"))
-    rows += [("sequential steps", f"{steps} per layer"), ("longest path", str(path))]
-    if report.rates is not None:
-        rows.append(("forward pass", f"at least {format_seconds(report.least_seconds(report.forward) or 0)}"))
-        rows.append(("training step", f"at least {format_seconds(report.least_training_seconds or 0)}"))
-        if report.max_tokens_per_second is not None:
-            rows.append(("decoding", f"at most {report.max_tokens_per_second:,.0f} tokens/s"))
-    if report.device is not None:
-        rows += _device_quantities(report)
-    if (memory := report.training_memory()) is not None:
-        small = report.training_memory(checkpoint_activations=True)
-        assert small is not None
-        activations = format_bytes(memory.activations)
-        rows.append(("training memory", f"{format_bytes(memory.total)}, of which activations {activations}"))
-        rows.append(("  checkpointed", format_bytes(small.total)))
-    if report.budget is not None:
-        rows.append(("token budget", f"{report.budget.n_tokens:,} (20 N), {report.budget.flops:.2e} FLOPs (6 N D)"))
-        if report.device is not None:
-            days = report.budget.seconds(report.device, report.n_devices) / 86_400
-            devices = f"{report.n_devices} × {report.device.name}"
-            rows.append(("  training time", f"{days:,.1f} days on {devices} at {100 * DEFAULT_MFU:.0f} % MFU"))
+        rows.append((_state_name(report), f"{report.state.nbytes:,} bytes = {report.state.elements} elements"))
+    if report.generation_flops is not None:
+        rows.append((f"generating {report.new_tokens:,} tokens", f"{report.generation_flops:,} FLOPs"))
+    if report.uncached_generation_flops is not None:
+        rows.append(("  without a KV cache", f"{report.uncached_generation_flops:,} FLOPs"))
+    if report.forward.total_flops:
+        rows.append(("sequential steps", f"{steps} per layer in a forward pass (Vaswani et al. 2017, Table 1)"))
+        rows.append(("longest path", f"{path} between two tokens"))
+    if report.max_tokens_per_second is not None:
+        total, each = report.max_tokens_per_second, report.max_tokens_per_second / report.batch_size
+        rows.append(("decode throughput", f"at most {total:,.0f} tokens/s, {each:,.0f} per sequence"))
+    if report.device is not None and report.max_sequences is not None:
+        rows.append(("max batch size", f"{report.max_sequences:,} sequences of {report.total_tokens:,} tokens"))
+        state = report.state.nbytes if report.state is not None else 0
+        needed = (report.weight_bytes or 0) + state
+        if needed > report.device.memory:
+            sizes = f"{format_bytes(report.weight_bytes)} of weights + {format_bytes(state)} of {_state_name(report)}"
+            memory = format_bytes(report.device.memory)
+            rows.append(("  this batch", f"does not fit: {sizes}, and {report.device.name} has {memory}"))
     return rows
 
 
-def _device_quantities(report: CostReport) -> list[tuple[str, str]]:
-    assert report.device is not None
-    rows = []
-    if report.max_sequences is not None:
-        needed = (report.weight_bytes or 0) + (report.state.nbytes if report.state is not None else 0)
-        fits = "" if needed <= report.device.memory else f"; this batch needs {format_bytes(needed)}: too much"
-        rows.append(("sequences that fit", f"{report.max_sequences:,} of {report.total_tokens:,} tokens{fits}"))
+def _training_rows(report: CostReport) -> list[tuple[str, str]]:
+    rows = [("training step", f"{report.training_flops:,} FLOPs, forward and backward")]
+    if report.training_lower_bound_seconds is not None:
+        rows.append(("  lower bound", f"{format_seconds(report.training_lower_bound_seconds)} on one device"))
+    memory, small = report.training_memory(), report.training_memory(checkpoint_activations=True)
+    if memory is not None and small is not None:
+        state = memory.weights + memory.gradients + memory.optimizer_state
+        rows.append(("training memory", f"{format_bytes(memory.total)} with AdamW on one device"))
+        rows.append(("  weights, gradients, moments", format_bytes(state)))
+        with_checkpointing = f"{format_bytes(small.activations)} with activation checkpointing"
+        rows.append(("  activations", f"{format_bytes(memory.activations)}; {with_checkpointing}"))
+        rows.append(("  logits", format_bytes(memory.logits)))
     if report.parallelism is not None:
-        rows.append(("to train", report.parallelism))
+        rows.append(("  advice", report.parallelism))
+    if report.budget is not None:
+        tokens = f"{format_count(report.budget.n_tokens)} tokens = {TOKENS_PER_PARAMETER} per parameter"
+        flops = f"{report.budget.flops:.2e} FLOPs = 6 × parameters × tokens"
+        rows.append(("compute-optimal training", f"{tokens}; {flops}"))
+        if report.device is not None:
+            seconds = format_seconds(report.budget.seconds(report.device, report.n_devices))
+            devices = f"{report.n_devices:,} × {report.device.name}"
+            rows.append(("  estimated time", f"{seconds} on {devices} at {100 * DEFAULT_MFU:.0f} % MFU"))
     return rows
 
 
@@ -275,8 +308,28 @@ def _bracketed(formula: Formula) -> str:
     return f"({formula})" if len(formula.terms) > 1 else str(formula)
 
 
-def format_bytes(n_bytes: float) -> str:
-    """ "497.8 MB", decimal as on datasheets."""
+def format_count(number: int | None) -> str:
+    """ "124.4M"; empty for None."""
+    return "" if number is None else _with_unit(number, "TBMk")
+
+
+def format_flops(number: int | None) -> str:
+    """ "136.2 G"; empty for None."""
+    return "" if number is None else _with_unit(number, "PTGMk")
+
+
+def _with_unit(number: int, units: str) -> str:
+    """`units` are the letters for the powers of 1000, the largest first."""
+    for unit, power in zip(units, range(len(units), 0, -1), strict=True):
+        if number >= 1000**power:
+            return f"{number / 1000**power:,.1f}{unit}"
+    return str(number)
+
+
+def format_bytes(n_bytes: float | None) -> str:
+    """ "497.8 MB", decimal as on datasheets; empty for None."""
+    if n_bytes is None:
+        return ""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= size:
             return f"{n_bytes / size:,.1f} {unit}"
@@ -284,6 +337,10 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
+    """ "26.2 ms", "3.4 days"."""
+    for unit, size in (("years", 31_557_600.0), ("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:,.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"

@@ -21,9 +21,9 @@ from headway.costs.budget import TrainingBudget, parallelism
 from headway.costs.devices import BYTES, DeviceSpec
 from headway.costs.formula import Formula, symbols
 from headway.costs.memory import Memory, training_memory
-from headway.costs.operations import Pass, can_decode, count_pass, has_source
+from headway.costs.operations import Pass, Phase, can_decode, count_pass, has_source
 from headway.costs.parameters import Parameters, parameter_table
-from headway.costs.roofline import Rates, intensity, is_memory_bound, least_seconds
+from headway.costs.roofline import Rates, intensity, is_memory_bound, lower_bound_seconds
 from headway.costs.state import DecodeState, decode_state
 from headway.errors import ConfigError
 
@@ -59,18 +59,19 @@ class CostReport:
 
     @cached_property
     def forward(self) -> Pass:
-        return self._pass("forward", self.seq_len)
+        return self.count("forward", self.seq_len)
 
     @cached_property
     def prefill(self) -> Pass:
-        return self._pass("prefill", self.seq_len)
+        return self.count("prefill", self.seq_len)
 
     @cached_property
     def decode(self) -> Pass | None:
         """One step that attends to `seq_len` tokens, or to as many as the window keeps."""
-        return self._pass("decode", self._visible(self.seq_len)) if can_decode(self.config) else None
+        return self.count("decode", self._visible(self.seq_len)) if can_decode(self.config) else None
 
-    def _pass(self, phase: Any, seq_len: int) -> Pass:
+    def count(self, phase: Phase, seq_len: int) -> Pass:
+        """The operations of one phase at another length."""
         counted = count_pass(
             self.config, phase, batch_size=self.batch_size, seq_len=seq_len, source_len=self.source_len
         )
@@ -107,6 +108,11 @@ class CostReport:
         """Of one step: forward and backward."""
         return self.forward.total_flops + self.forward.backward_flops
 
+    @property
+    def unmasked_training_flops(self) -> int:
+        """Those of kernels that skip masked scores, forward and backward."""
+        return self.training_flops - 3 * (self.forward.total_flops - self.forward.unmasked_flops)
+
     @cached_property
     def generation_flops(self) -> int | None:
         """Of `new_tokens` tokens after a prompt of `seq_len`: the prefill gives the first, a decode step each other."""
@@ -120,7 +126,7 @@ class CostReport:
         if self.new_tokens is None or not isinstance(self.config, GPTConfig | TransformerConfig):
             return None
         # FLOPs of a prefill are a polynomial of degree 2 in its length: its sum follows from three values.
-        first, second, third = (self._pass("prefill", self.seq_len + i).total_flops for i in range(3))
+        first, second, third = (self.count("prefill", self.seq_len + i).total_flops for i in range(3))
         slope, curvature = second - first, third - 2 * second + first
         return self.new_tokens * first + comb(self.new_tokens, 2) * slope + comb(self.new_tokens, 3) * curvature
 
@@ -132,7 +138,7 @@ class CostReport:
         if self.window is not None and first <= self.window < last:
             stretches = [(first, self.window), (self.window + 1, last)]
         return [
-            (self._pass("decode", self._visible(n_keys)), end - start + 1)
+            (self.count("decode", self._visible(n_keys)), end - start + 1)
             for start, end in stretches
             if end >= start
             for n_keys in (start, end)
@@ -160,18 +166,18 @@ class CostReport:
             return self.rates_
         return None if self.device is None else Rates.of(self.device, self.dtype)
 
-    def least_seconds(self, counted: Pass) -> float | None:
-        return None if self.rates is None else least_seconds(counted, self.bytes_per_element, self.rates)
+    def lower_bound_seconds(self, counted: Pass) -> float | None:
+        return None if self.rates is None else lower_bound_seconds(counted, self.bytes_per_element, self.rates)
 
     @property
     def max_tokens_per_second(self) -> float | None:
         """Of decoding, over the whole batch."""
-        seconds = None if self.decode is None else self.least_seconds(self.decode)
+        seconds = None if self.decode is None else self.lower_bound_seconds(self.decode)
         return self.batch_size / seconds if seconds else None
 
     @property
-    def least_training_seconds(self) -> float | None:
-        return None if self.rates is None else self.training_flops / self.rates.flops
+    def training_lower_bound_seconds(self) -> float | None:
+        return None if self.rates is None else self.unmasked_training_flops / self.rates.flops_per_second
 
     @property
     def total_tokens(self) -> int:
@@ -212,8 +218,10 @@ class CostReport:
         return parallelism(self.n_params, memory.activations + memory.logits, self.device, self.n_devices)
 
     def notes(self) -> list[str]:
-        """Where the lectures' slides say something else."""
+        """What to keep in mind, and where the lectures' slides say something else."""
         c, lines = self.config.resolved(), []
+        if c.context is not None and self.total_tokens > c.context:
+            lines.append(f"{self.total_tokens:,} tokens exceed the model's context of {c.context:,}")
         if isinstance(c, TransformerConfig) and (c.vocab_size, c.d_model, c.n_encoder_layers) == (40_000, 512, 6):
             lines.append(
                 "the lecture says 62M: it rounds 12 d² = 3.1M to 3M and 16 d² = 4.2M to 4M per layer, V d to 20M, and "
@@ -249,7 +257,7 @@ class CostReport:
             "longest_path": str(self.sequential_steps[1]),
             "max_sequences": self.max_sequences,
             "max_tokens_per_second": self.max_tokens_per_second,
-            "least_training_seconds": self.least_training_seconds,
+            "training_lower_bound_seconds": self.training_lower_bound_seconds,
             "training_memory": _memory_dict(self.training_memory()),
             "training_memory_checkpointed": _memory_dict(self.training_memory(checkpoint_activations=True)),
             "budget": self._budget_dict(),
@@ -261,7 +269,7 @@ class CostReport:
             return None
         return {
             "name": self.device.name,
-            "flops": self.rates.flops,
+            "flops_per_second": self.rates.flops_per_second,
             "bandwidth": self.rates.bandwidth,
             "memory": self.device.memory or None,
             "ridge": self.rates.ridge,
@@ -277,7 +285,7 @@ class CostReport:
             formula, layers, estimate = table.estimate(components)
             groups[group] = {
                 "total": sum(map(table.count, components)),
-                "lecture_estimate": {"formula": f"{formula}", "layers": layers, "value": estimate},
+                "estimate": {"formula": f"{formula}", "layers": layers, "value": estimate},
                 "components": [
                     {"name": part.name, "repeats": part.repeats, "total": table.count(part)}
                     | _formula_dict(part.parameters, table.sizes, "each")
@@ -298,7 +306,7 @@ class CostReport:
                 is_slow = is_memory_bound(o, counted, self.bytes_per_element, self.rates)
                 row["bound_by"] = "memory" if is_slow else "compute"
             rows.append(row)
-        return {"rows": rows, "flops": counted.total_flops, "least_seconds": self.least_seconds(counted)}
+        return {"rows": rows, "flops": counted.total_flops, "lower_bound_seconds": self.lower_bound_seconds(counted)}
 
     def _budget_dict(self) -> dict[str, Any] | None:
         if self.budget is None:

@@ -3,9 +3,10 @@
     arithmetic intensity = FLOPs / bytes moved
     attainable FLOPS     = min(peak FLOPS, intensity × bandwidth)
 
-Left of the ridge, at peak / bandwidth, an operation waits for memory; right of it, for arithmetic. One decode step has
-about one FLOP per byte of weights and sequence of the batch, and a GPU's ridge is near 200: that is why batches, which
-read the weights once for all sequences, cost almost nothing.
+Left of the ridge point, at peak / bandwidth, an operation is memory-bound; right of it, compute-bound. A decode step
+does 2 FLOPs per weight and sequence, so in bfloat16 its intensity is about the batch size. The ridge point of an H200
+is 206 FLOPs per byte: below that batch size, more sequences hardly slow the products with weights. Reading the KV
+cache still takes longer with every sequence.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from headway.costs.operations import Operation, Pass
 class Rates:
     """What a device does in a second, from its datasheet or measured."""
 
-    flops: float
+    flops_per_second: float
     bandwidth: float  # bytes per second
     name: str = ""
 
@@ -30,10 +31,10 @@ class Rates:
     @property
     def ridge(self) -> float:
         """The intensity, in FLOPs per byte, at which arithmetic and memory take equally long."""
-        return self.flops / self.bandwidth
+        return self.flops_per_second / self.bandwidth
 
     def attainable_flops(self, intensity: float) -> float:
-        return min(self.flops, intensity * self.bandwidth)
+        return min(self.flops_per_second, intensity * self.bandwidth)
 
 
 def intensity(operation: Operation, costs: Pass, bytes_per_element: int) -> float:
@@ -46,17 +47,18 @@ def is_memory_bound(operation: Operation, costs: Pass, bytes_per_element: int, r
     return intensity(operation, costs, bytes_per_element) < rates.ridge
 
 
-def least_seconds(costs: Pass, bytes_per_element: int, rates: Rates) -> float:
-    """The least time of a pass: a lower bound, whatever the program.
+def lower_bound_seconds(costs: Pass, bytes_per_element: int, rates: Rates) -> float:
+    """The roofline lower bound of a pass: the sum over its matrix products of max(FLOPs / peak FLOP/s, bytes of weights
+    and KV cache / bandwidth).
 
-    Each product waits for its arithmetic or for its weights and the KV cache, whichever takes longer. Activations
-    may stay in a cache of the processor, and softmax in registers, so neither is counted.
+    Activations are assumed to stay on the chip, softmax is not counted, and masked scores are skipped, as the best
+    kernels do.
     """
-    return sum(o.repeats * _least_seconds(o, costs, bytes_per_element, rates) for o in costs.operations)
+    return sum(o.repeats * _lower_bound_seconds(o, costs, bytes_per_element, rates) for o in costs.operations)
 
 
-def _least_seconds(operation: Operation, costs: Pass, bytes_per_element: int, rates: Rates) -> float:
-    flops = costs.flops(operation) if operation.is_product else 0
+def _lower_bound_seconds(operation: Operation, costs: Pass, bytes_per_element: int, rates: Rates) -> float:
+    flops = operation.unmasked_flops.evaluate(costs.sizes) if operation.is_product else 0
     cache = operation.cache if costs.phase == "decode" else 0  # a prefill has just computed its keys and values
     n_bytes = bytes_per_element * (operation.weights + cache).evaluate(costs.sizes)
-    return max(flops / rates.flops, n_bytes / rates.bandwidth)
+    return max(flops / rates.flops_per_second, n_bytes / rates.bandwidth)

@@ -1,4 +1,4 @@
-"""The memory of training, measured: how far a few steps raise the peak over what the process held before them."""
+"""Peak memory of two training steps, minus the memory in use before them."""
 
 import ctypes
 import gc
@@ -33,7 +33,7 @@ class MeasuredMemory:
 
     @property
     def ratio(self) -> float:
-        return self.predicted / self.measured
+        return self.measured / self.predicted
 
 
 def measure_memory(report: CostReport, device: torch.device) -> list[MeasuredMemory]:
