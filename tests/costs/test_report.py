@@ -8,7 +8,15 @@ import headway
 from headway.config import FAMILIES, model_config
 from headway.config.presets import PRESETS
 from headway.config.published import NOT_BUILDABLE, PUBLISHED
-from headway.costs import TrainingBudget, count_parameters, count_pass, decode_state, find_device, parameter_table
+from headway.costs import (
+    Memory,
+    TrainingBudget,
+    count_parameters,
+    count_pass,
+    decode_state,
+    find_device,
+    parameter_table,
+)
 from headway.costs.budget import parallelism
 from headway.costs.devices import DEVICES_VARIABLE, match_device
 from headway.costs.formula import symbols
@@ -80,7 +88,7 @@ def test_the_lectures_transformer_has_its_components():
     table = parameter_table(model_config("transformer", {"vocab_size": 40_000}))
     groups = {group: sum(map(table.count, parts)) for group, parts in table.groups().items()}
     assert groups == {"embedding": 20_480_000, "encoder": 18_914_304, "decoder": 25_224_192}
-    estimates = {group: table.estimate(parts)[2] for group, parts in table.groups().items()}
+    estimates = {group: table.estimate(parts)[1] for group, parts in table.groups().items()}
     assert (estimates["encoder"], estimates["decoder"]) == (18_874_368, 25_165_824)
     assert table.total == 64_618_496
     report = cost_report(model_config("transformer", {"vocab_size": 40_000}))
@@ -90,8 +98,7 @@ def test_the_lectures_transformer_has_its_components():
 def test_gpt3_is_12_d2_l_and_some():
     """LECTURES §A, an exercise: 12d²L = 173,946,175,488; exact: 174,604,259,328."""
     table = parameter_table(PRESETS["gpt3-175b"])
-    formula, layers, estimate = table.estimate(table.groups()["layers"])
-    assert (str(formula), layers, estimate) == ("12 d²", 96, 173_946_175_488)
+    assert table.estimate(table.groups()["layers"]) == ("12 d² × 96", 173_946_175_488)
     assert table.total == 174_604_259_328
 
 
@@ -150,6 +157,25 @@ def test_the_state_has_the_predicted_size(family):
         assert predicted.nbytes == state.nbytes, variant
 
 
+def test_the_state_of_ngrams_is_their_context():
+    import torch
+
+    for order in (1, 2, 4):
+        config = model_config("ngram", {"order": order, "vocab_size": 41})
+        state = headway.create(config).start(batch_size=3)
+        assert decode_state(config, batch_size=3, seq_len=9).nbytes == state.tokens.nbytes == 3 * (order - 1) * 8
+        assert isinstance(state.tokens, torch.Tensor)
+
+
+def test_training_memory_counts_the_source():
+    config = PRESETS["transformer-base"]
+    activations = {
+        source_len: cost_report(config, seq_len=64, source_len=source_len).training_memory().activations
+        for source_len in (64, 640)
+    }
+    assert 4 < activations[640] / activations[64] < 10
+
+
 # ── generation, bounds, budgets ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -191,10 +217,17 @@ def test_budgets():
     assert budget.flops == pytest.approx(5.88e23)
     h100 = find_device("h100")
     assert budget.seconds(h100, 1000) == pytest.approx(5.88e23 / (1000 * 989e12 * 0.4))
-    assert parallelism(124_000_000, 1e9, h100, 1) == "fits on one device"
-    assert parallelism(124_000_000, 1e9, h100, 8).startswith("use DDP")
-    assert parallelism(7_000_000_000, 1e9, h100, 8).startswith("use FSDP")
-    assert "at least" in parallelism(405_000_000_000, 1e9, h100, 8)
+
+    def advice(n_params, n_devices, activations=1e9):
+        size = 4 * n_params
+        memory = Memory(size, size, 2 * size, 0, activations, 0)
+        return parallelism(memory, h100, n_devices)
+
+    assert advice(124_000_000, 1) == "fits on one device"
+    assert advice(124_000_000, 8).startswith("use DDP")
+    assert advice(7_000_000_000, 8).startswith("use FSDP: 112 GB of state over 8 devices (at least 2)")
+    assert "at least 92 × H100" in advice(405_000_000_000, 8)
+    assert advice(7_000_000_000, 8, activations=1e12).startswith("activations do not fit")
 
 
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,8 +238,13 @@ def test_devices_are_found_by_name():
     assert find_device("H200").ridge("bfloat16") == pytest.approx(206, abs=1)
     assert match_device("NVIDIA A100-SXM4-80GB").memory == 80e9
     assert match_device("Radeon") is None
-    with pytest.raises(ConfigError, match="Did you mean 'H200'"):
-        find_device("h20")
+    assert find_device("nvidia-h100-pcie").bandwidth == 2000e9
+    for wrong in ("h20", "rtx-3090-ti", "h100 foo"):
+        with pytest.raises(ConfigError, match="no device named"):
+            find_device(wrong)
+    assert cost_report(PRESETS["gpt2"], device=find_device("t4")).dtype == "float16"
+    with pytest.raises(ConfigError, match="in float64 are not known"):
+        cost_report(PRESETS["gpt2"], device=find_device("h200"), dtype="float64")
 
 
 def test_devices_of_your_own(tmp_path, monkeypatch):
@@ -242,6 +280,7 @@ def test_the_table_of_gpt2():
         "total 284,812,800",
         "KV cache 75,497,472 bytes = 2 b n d L elements",
         "estimate: matrices only 84,934,656 12 d² × 12",
+        "the rest: biases, norms 121,344",
     ):
         assert expected in text
 

@@ -21,6 +21,7 @@ ALIKE = 2.0  # operations whose intensities differ by less share a marker
 
 def plot_costs(report: CostReport, rates: Rates, file: str | Path) -> Path:
     """The roofline of a device with the operations of a model on it, and FLOPs per layer against sequence length."""
+    _by_power(report.forward)  # raises if there is nothing to plot
     with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
         roofline, growth = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1.15, 1)})
         _draw_roofline(roofline, report, rates)

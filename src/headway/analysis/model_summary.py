@@ -6,7 +6,7 @@ Training changes the parameters and nothing else: not the inputs, not the softma
 import re
 from dataclasses import dataclass
 
-from headway.config import ModelConfig, NGramConfig, StackConfig
+from headway.config import BagOfWordsConfig, BERTConfig, BiLSTMConfig, ModelConfig, NGramConfig, StackConfig
 from headway.models.registry import empty_model
 from headway.tables import Column, render_table
 
@@ -84,7 +84,9 @@ def summarize_model(config: ModelConfig, name: str = "") -> ModelSummary:
 
 
 def _fixed(config: ModelConfig) -> list[str]:
-    lines = ["the inputs, which are token ids", "the softmax over the vocabulary"]
+    lines = ["the inputs, which are token ids"]
+    if not isinstance(config, BERTConfig | BiLSTMConfig | BagOfWordsConfig):  # whose heads are not listed
+        lines.append("the softmax over the vocabulary")
     if isinstance(config, NGramConfig):
         return [*lines, "probabilities are counted, not learned by gradient descent"]
     if isinstance(config, StackConfig):

@@ -93,6 +93,7 @@ def cost(
     """
     check_picture(plot, "--plot")
     from headway.cli.model_configs import find_config
+    from headway.config import GPTConfig, TransformerConfig
     from headway.costs.devices import find_device
     from headway.costs.operations import can_decode, has_source
     from headway.costs.report import cost_report
@@ -132,9 +133,10 @@ def cost(
         )
     if source_len is not None and not any(has_source(report.config) for report in reports):
         raise typer.BadParameter("has no effect: none of these models reads a source", param_hint="--source-len")
-    for flag, value in {"--new-tokens": new_tokens, "--window": window}.items():
-        if value is not None and not any(can_decode(report.config) for report in reports):
-            raise typer.BadParameter("has no effect: none of these models generates text", param_hint=flag)
+    if new_tokens is not None and not any(can_decode(report.config) for report in reports):
+        raise typer.BadParameter("has no effect: none of these models generates text", param_hint="--new-tokens")
+    if window is not None and not any(isinstance(report.config, GPTConfig | TransformerConfig) for report in reports):
+        raise typer.BadParameter("has no effect: none of these models has a KV cache", param_hint="--window")
     if growth:
         _print_growth(_only(reports, "--growth"), plot, json)
     elif measure:

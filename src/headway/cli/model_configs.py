@@ -26,10 +26,13 @@ def find_config(name: str, settings: Sequence[str] = ()) -> NamedConfig:
     path = Path(name)
     if (path / "config.json").exists() or name in INSTALLED_MODELS or _has_checkpoints(path):
         return NamedConfig(name, _read_config(name).replace(**overrides))
-    if Run.exists(path) or path.is_file() or (RECIPES / f"{name}.toml").is_file():
+    is_recipe = path.is_file() and path.suffix == ".toml"
+    if Run.exists(path) or is_recipe or (RECIPES / f"{name}.toml").is_file():
         return _from_recipe(name, overrides)
     names = [*FAMILIES, *PRESETS, *sorted(file.stem for file in RECIPES.glob("*.toml")), *INSTALLED_MODELS]
-    hint = "; `headway models` lists presets" if not path.exists() else ": it has neither config.json nor recipe.toml"
+    hint = (
+        "; `headway models` lists presets" if not path.exists() else ": it is neither a model, a run nor a .toml file"
+    )
     raise ConfigError(f"no family, preset, recipe, model or run named {name!r}{hint}.{suggest(name, names)}")
 
 

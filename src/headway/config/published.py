@@ -33,9 +33,9 @@ _T5 = "Raffel et al. 2020, §3.7"
 PUBLISHED: dict[str, PublishedModel] = {
     "transformer-base": PublishedModel(2017, "Vaswani et al. 2017, Table 3", "65M"),
     "transformer-big": PublishedModel(2017, "Vaswani et al. 2017, Table 3", "213M"),
-    "gpt1": PublishedModel(2018, "Radford et al. 2018, §4.1", "117M"),
-    "bert-base": PublishedModel(2018, "Devlin et al. 2019, §3", "110M", 128e9),
-    "bert-large": PublishedModel(2018, "Devlin et al. 2019, §3", "340M", 128e9),
+    "gpt1": PublishedModel(2018, "Radford et al. 2018, §4.1; size as released", "117M"),
+    "bert-base": PublishedModel(2018, "Devlin et al. 2019, §3", "110M"),
+    "bert-large": PublishedModel(2018, "Devlin et al. 2019, §3", "340M"),
     "bert-tiny": PublishedModel(2019, _TURC, "4.4M"),
     "bert-small": PublishedModel(2019, _TURC, "29.1M"),
     "bert-medium": PublishedModel(2019, _TURC, "41.7M"),
@@ -71,7 +71,7 @@ NOT_BUILDABLE: dict[str, UnbuildableModel] = {
     "t5-3b": UnbuildableModel(PublishedModel(2019, _T5, "2.8B", 1e12), "24+24", 1024, 32, _T5_REASON),
     "t5-11b": UnbuildableModel(PublishedModel(2019, _T5, "11B", 1e12), "24+24", 1024, 128, _T5_REASON),
     "lamda-137b": UnbuildableModel(
-        PublishedModel(2022, "Thoppilan et al. 2022, §3", "137B", 168e9),
+        PublishedModel(2022, "Thoppilan et al. 2022, §3; tokens: Hoffmann et al. 2022, Table 1", "137B", 168e9),
         "64",
         8192,
         128,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from headway.costs.devices import DeviceSpec
+from headway.costs.memory import Memory
 
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022 ("Chinchilla")
-STATE_BYTES = 16  # per parameter: float32 weights, gradients and two moments of Adam
 DEFAULT_MFU = 0.4  # of a well-tuned run: 38 to 43 % (Grattafiori et al. 2024, Table 4)
 USABLE_MEMORY = 0.9  # the rest is the allocator's and the driver's
 
@@ -30,21 +30,24 @@ class TrainingBudget:
         """6 N D"""
         return 6 * self.n_params * self.n_tokens
 
-    def seconds(self, device: DeviceSpec, n_devices: int, *, mfu: float = DEFAULT_MFU) -> float:
-        """In bfloat16, or in float32 where the device has no rate for it."""
+    def seconds(self, device: DeviceSpec, n_devices: int, *, mfu: float = DEFAULT_MFU) -> float | None:
+        """In bfloat16, or in float32 where the device has no rate for it; None if neither is known."""
         peak = device.peak("bfloat16") or device.peak("float32")
-        return self.flops / (n_devices * peak * mfu) if peak else float("inf")
+        return self.flops / (n_devices * peak * mfu) if peak else None
 
 
-def parallelism(n_params: int, activation_bytes: float, device: DeviceSpec, n_devices: int) -> str:
-    """How to spread training over devices, as a sentence. Activations are those of one device's micro-batch."""
+def parallelism(memory: Memory, device: DeviceSpec, n_devices: int) -> str:
+    """How to spread training over devices, as a sentence. `memory` is what one device needs without sharding."""
     usable = USABLE_MEMORY * device.memory
-    state = STATE_BYTES * n_params
-    if state + activation_bytes <= usable:
+    if memory.total <= usable:
         return "fits on one device" if n_devices == 1 else "use DDP: the whole training state fits on each device"
-    if activation_bytes >= usable:
+    sharded = 2 * memory.gradients + memory.optimizer_state + memory.ema  # float32 weights are as large as gradients
+    fixed = memory.total - sharded
+    if memory.activations > usable:
         return "activations do not fit: reduce the batch size, or set train.checkpoint_activations=true"
-    n_needed = ceil(state / (usable - activation_bytes))
+    if fixed >= usable:
+        return f"{fixed / 1e9:,.0f} GB per device cannot be sharded by FSDP: it needs tensor or pipeline parallelism"
+    n_needed = ceil(sharded / (usable - fixed))
     if n_needed <= n_devices:
-        return f"use FSDP: {state / 1e9:,.0f} GB of state over {n_devices} devices (at least {n_needed})"
+        return f"use FSDP: {sharded / 1e9:,.0f} GB of state over {n_devices} devices (at least {n_needed})"
     return f"needs more devices: FSDP over at least {n_needed} × {device.name}, or tensor and pipeline parallelism"

@@ -26,6 +26,7 @@ from headway.file_reading import read_utf8
 DEVICES_VARIABLE = "HEADWAY_DEVICES"
 DEVICES_FILE = Path("~/.config/headway/devices.toml")
 MAX_FILE_BYTES = 2**20
+VENDORS = {"nvidia", "geforce", "amd", "instinct", "apple", "tesla"}  # words that may be left out
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}  # of an element
 TERA, GIGA = 1e12, 1e9
 
@@ -60,9 +61,11 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     float64: float | None = None
 
 
-def _spec(name: str, bfloat16: float | None, float32: float, bandwidth: float, memory: float) -> DeviceSpec:
-    """TFLOP/s without sparsity, GB/s and GB. float32 is the rate of the ordinary units, not of TF32."""
-    flops = {} if bfloat16 is None else {"bfloat16": bfloat16 * TERA}
+def _spec(
+    name: str, half_flops: float | None, float32: float, bandwidth: float, memory: float, *, half: str = "bfloat16"
+) -> DeviceSpec:
+    """TFLOP/s without sparsity in a 16-bit dtype (`half`) and in float32, not TF32; GB/s and GB."""
+    flops = {} if half_flops is None else {half: half_flops * TERA}
     return DeviceSpec(name, flops | {"float32": float32 * TERA}, bandwidth * GIGA, memory * GIGA)
 
 
@@ -88,8 +91,8 @@ DEVICES = {
         _spec("L40S", 362, 91.6, 864, 48),
         _spec("L40", 181, 90.5, 864, 48),
         _spec("L4", 121, 30.3, 300, 24),
-        _spec("T4", 65, 8.1, 320, 16),  # float16: it has no bfloat16
-        _spec("V100", 125, 15.7, 900, 32),  # likewise
+        _spec("T4", 65, 8.1, 320, 16, half="float16"),
+        _spec("V100", 125, 15.7, 900, 32, half="float16"),
         _spec("RTX 3090", 71, 35.6, 936, 24),
         _spec("RTX 4090", 165, 82.6, 1008, 24),
         _spec("RTX 5090", 209.5, 104.8, 1792, 32),
@@ -97,9 +100,11 @@ DEVICES = {
         _spec("MI300X", 1307, 163.4, 5300, 192),
         # Apple gives one rate, and none since the M3; a chip's memory is the largest that is sold with it.
         _spec("M1", None, 2.6, 68, 16),
+        _spec("M1 Pro", None, 5.2, 200, 32),
         _spec("M1 Max", None, 10.4, 400, 64),
         _spec("M1 Ultra", None, 21, 800, 128),
         _spec("M2", None, 3.6, 100, 24),
+        _spec("M2 Pro", None, 6.8, 200, 32),
         _spec("M2 Max", None, 13.6, 400, 96),
         _spec("M2 Ultra", None, 27.2, 800, 192),
     )
@@ -107,8 +112,9 @@ DEVICES = {
 
 
 def find_device(name: str) -> DeviceSpec:
-    """A device of the table, or of your own file, by its name; upper and lower case, "-" and "_" do not matter."""
-    device = match_device(name)
+    """A device of the table, or of your own file, by its name; case, "-", "_" and the vendor do not matter."""
+    words = set(_normalized(name).split()) - VENDORS
+    device = next((spec for key, spec in all_devices().items() if set(_normalized(key).split()) == words), None)
     if device is None:
         names = list(all_devices())
         raise ConfigError(

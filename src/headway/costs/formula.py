@@ -17,14 +17,14 @@ The number and the text come from one object, so they cannot disagree.
 | h | attention heads (m on the slides) | | a | width of an alignment network |
 | g | key/value heads | | o | width of a maxout layer |
 | k | width of a head | | w | tokens of an n-gram's window |
-| f | width of the feed-forward layer | | C | labels, segments or buckets |
+| f | width of the feed-forward layer | | C, e | labels; segments or buckets |
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-ORDER = "bnswVChgkfcroadL"  # of symbols in a product
+ORDER = "bnswVCehgkfcroadL"  # of symbols in a product
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Powers = tuple[tuple[str, int], ...]  # (("b", 1), ("d", 2)) is b d²

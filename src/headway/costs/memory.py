@@ -50,19 +50,23 @@ def training_memory(
     *,
     batch_size: int,
     seq_len: int,
+    source_len: int | None = None,
     ranks: int = 1,
     bytes_per_element: int = 4,
     device_type: str = "cuda",
 ) -> Memory:
     """Memory of one rank whose micro-batches are `batch_size` sequences of `seq_len` tokens. Activations take
-    `bytes_per_element` each: 2 in bfloat16. `device_type` is "cuda" or "cpu", where less is fused."""
+    `bytes_per_element` each: 2 in bfloat16. `device_type` is "cuda" or "cpu", where less is fused. The source of an
+    encoder-decoder has `source_len` tokens, by default `seq_len`."""
     c = model.resolved()
-    param_bytes = n_params * 4 / (ranks if train.parallel == "fsdp" else 1)
+    param_bytes = n_params * max(4, bytes_per_element) / (ranks if train.parallel == "fsdp" else 1)
     weights = param_bytes + (n_params * bytes_per_element if bytes_per_element < 4 else 0)
     n_tokens = batch_size * seq_len
-    n_layers = c.n_layers
-    if isinstance(c, TransformerConfig):
-        n_layers = c.n_encoder_layers + 1.5 * c.n_decoder_layers
+    n_layers: float = c.n_layers
+    if isinstance(c, TransformerConfig):  # in layers that process the target: cross-attention is half of one
+        source_fraction = 1.0 if source_len is None else source_len / seq_len
+        cross_kv = 2 * c.n_kv_heads * c.d_head / (8 * c.d_model + 2 * c.d_ff)  # keys and values of the source
+        n_layers = source_fraction * (c.n_encoder_layers + cross_kv * c.n_decoder_layers) + 1.5 * c.n_decoder_layers
     layer_bytes = _layer_bytes(c, batch_size, seq_len, bytes_per_element, device_type)
     table_bytes = c.vocab_size * c.d_model * 4
     saved_bytes = n_tokens * layer_bytes * n_layers

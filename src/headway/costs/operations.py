@@ -169,6 +169,7 @@ def sizes_of(c: Any) -> dict[str, int]:
     if isinstance(c, NGramConfig | NPLMConfig):
         sizes["w"] = c.order - 1
     sizes["C"] = len(getattr(c, "labels", ()))
+    sizes["e"] = getattr(c, "n_segments", 0) or getattr(c, "n_buckets", 0)
     return sizes
 
 

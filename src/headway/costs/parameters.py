@@ -97,12 +97,18 @@ class Parameters:
     def groups(self) -> dict[str, list[Component]]:
         return {group: list(parts) for group, parts in groupby(self.components, key=lambda part: part.group)}
 
-    def estimate(self, components: list[Component]) -> tuple[Formula, int, int]:
-        """The large matrices of a group, as the lectures count them: the formula of one layer, how many layers there
-        are, and the number for all."""
-        repeats = max(part.repeats for part in components)
-        formula = sum((part.matrices for part in components if part.repeats == repeats), ZERO)
-        return formula, repeats, repeats * formula.evaluate(self.sizes)
+    def estimate(self, components: list[Component]) -> tuple[str, int]:
+        """The large matrices of a group, as the lectures count them: "12 d² × 6", and their number."""
+        by_repeats: dict[int, Formula] = {}
+        for part in components:
+            by_repeats[part.repeats] = by_repeats.get(part.repeats, ZERO) + part.matrices
+        terms = [
+            f"{f'({formula})' if len(formula.terms) > 1 and repeats > 1 else formula}{f' × {repeats}' * (repeats > 1)}"
+            for repeats, formula in by_repeats.items()
+            if formula
+        ]
+        total = sum(repeats * formula.evaluate(self.sizes) for repeats, formula in by_repeats.items())
+        return " + ".join(terms), total
 
 
 def parameter_table(config: ModelConfig) -> Parameters | None:
@@ -116,8 +122,7 @@ def parameter_table(config: ModelConfig) -> Parameters | None:
     components = _components(c)
     if components is None:
         return None
-    extra = {"C": c.n_segments} if isinstance(c, BERTConfig) else {"C": getattr(c, "n_buckets", 0)}
-    return Parameters([part for part in components if part.repeats and part.parameters], sizes_of(c) | extra)
+    return Parameters([part for part in components if part.repeats and part.parameters], sizes_of(c))
 
 
 def count_parameters(config: ModelConfig) -> int | None:
@@ -132,7 +137,7 @@ def count_parameters(config: ModelConfig) -> int | None:
 
 
 def _components(c: Any) -> list[Component] | None:
-    (C,) = symbols("C")
+    (e,) = symbols("e")  # segments or buckets
     match c:
         case GPTConfig():
             layers = _stack(c, "layers", c.n_layers)
@@ -141,7 +146,7 @@ def _components(c: Any) -> list[Component] | None:
             embedding = [
                 Component("tokens", "embedding", V * d),
                 *_positions(c, "embedding", is_causal=False),
-                Component("segments", "embedding", C * d),
+                Component("segments", "embedding", e * d),
                 Component("norm", "embedding", ZERO, _norm(c)),
             ]
             pooler = Component("pooler", "output", d**2, d)
@@ -193,7 +198,7 @@ def _components(c: Any) -> list[Component] | None:
             layers = _bidirectional("layers", c.cell, d, r, c.n_layers)
             return [*_tables(c), *layers, Component("pooler", "output", 4 * r**2, 2 * r)]
         case BagOfWordsConfig():
-            return [*_tables(c), Component("bigrams", "embedding", C * d)]
+            return [*_tables(c), Component("bigrams", "embedding", e * d)]
     return None
 
 
@@ -218,8 +223,7 @@ def largest_setting(config: ModelConfig) -> str:
 def _count_unchecked(c: Any) -> int:
     """Of a resolved config whose settings need not fit together."""
     components = _components(c) or []
-    extra = {"C": getattr(c, "n_segments", 0) or getattr(c, "n_buckets", 0)}
-    return Parameters([part for part in components if part.repeats > 0], sizes_of(c) | extra).total
+    return Parameters([part for part in components if part.repeats > 0], sizes_of(c)).total
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────

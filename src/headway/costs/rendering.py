@@ -27,7 +27,8 @@ SYMBOLS = {
     "a": "alignment width",
     "o": "maxout width",
     "w": "tokens of the window",
-    "C": "segments, buckets or labels",
+    "C": "labels",
+    "e": "segments or buckets",
 }
 PRODUCT_RULE = "A product of (n × m) and (m × k) takes 2 n m k FLOPs, and reads and writes n m + m k + n k elements."
 SOFTMAX_RULE = "(…): not a matrix product, and not in the totals. Bytes: as if each operation were a separate kernel."
@@ -96,7 +97,8 @@ def render_explanation(report: CostReport) -> str:
         sections.append(_explain_pass("One decode step", report.decode))
     if report.state is not None:
         sections.append(_explain_state(report, report.state))
-    sections.append("\n".join([_legend(report), PRODUCT_RULE, *(f"note: {note}" for note in report.notes())]))
+    sections += ["\n".join([_legend(report), PRODUCT_RULE]), _summary(report)]
+    sections += [f"note: {note}" for note in report.notes()]
     return "\n\n".join(sections)
 
 
@@ -107,12 +109,10 @@ def _explain_parameters(table: Parameters) -> str:
         for part in components:
             times = f", × {part.repeats}" if part.repeats > 1 else ""
             lines.append(f"    {part.name}: {_worked(part.parameters, table.sizes)}{times}")
-        formula, layers, estimate = table.estimate(components)
-        if layers > 1 and formula:
-            exact = sum(map(table.count, components))
-            lines.append(
-                f"    as the lectures count: {_bracketed(formula)} × {layers} = {estimate:,}; exact: {exact:,}"
-            )
+        formula, estimate = table.estimate(components)
+        exact = sum(map(table.count, components))
+        if estimate != exact:
+            lines.append(f"    estimate (matrices only): {formula} = {estimate:,}; exact: {exact:,}")
     return "\n".join([*lines, f"  total {table.total:,}"])
 
 
@@ -143,7 +143,7 @@ def _legend(report: CostReport) -> str:
         formulas += [(part.parameters, report.parameters.sizes) for part in report.parameters.components]
     if report.state is not None:
         formulas.append((report.state.elements, report.state.sizes))
-    values = {name: sizes[name] for formula, sizes in formulas for name in formula.names}
+    values = {name: sizes[name] for formula, sizes in reversed(formulas) for name in formula.names}
     return ", ".join(f"{name} = {values[name]:,} ({SYMBOLS[name]})" for name in SYMBOLS if name in values)
 
 
@@ -176,10 +176,10 @@ def _parameters(report: CostReport) -> str:
             )
             for part in components
         ]
-        formula, layers, estimate = table.estimate(components)
-        if layers > 1 and formula:
-            rows.append(("  estimate: matrices only", "", f"{estimate:,}", f"{_bracketed(formula)} × {layers}"))
-            rows.append(("  biases, norms and the rest", "", f"{total - estimate:,}", ""))
+        formula, estimate = table.estimate(components)
+        if estimate and estimate != total:
+            rows.append(("  estimate: matrices only", "", f"{estimate:,}", formula))
+            rows.append(("  the rest: biases, norms", "", f"{total - estimate:,}", ""))
     rows.append(("total", "", f"{table.total:,}", ""))
     names, each, totals, formulas = zip(*rows, strict=True)
     columns = [
@@ -261,10 +261,11 @@ def _inference_rows(report: CostReport) -> list[tuple[str, str]]:
         rows.append(("longest path", f"{path} between two tokens"))
     if report.max_tokens_per_second is not None:
         total, each = report.max_tokens_per_second, report.max_tokens_per_second / report.batch_size
-        rows.append(("decode throughput", f"at most {total:,.0f} tokens/s, {each:,.0f} per sequence"))
+        rows.append(("decode throughput", f"at most {_rate(total)} tokens/s, {_rate(each)} per sequence"))
     if report.device is not None and report.max_sequences is not None:
         rows.append(("max batch size", f"{report.max_sequences:,} sequences of {report.total_tokens:,} tokens"))
-        state = report.state.nbytes if report.state is not None else 0
+        total_state = report.state_after(report.total_tokens)
+        state = 0 if total_state is None else total_state.nbytes
         needed = (report.weight_bytes or 0) + state
         if needed > report.device.memory:
             sizes = f"{format_bytes(report.weight_bytes)} of weights + {format_bytes(state)} of {_state_name(report)}"
@@ -274,6 +275,8 @@ def _inference_rows(report: CostReport) -> list[tuple[str, str]]:
 
 
 def _training_rows(report: CostReport) -> list[tuple[str, str]]:
+    if not report.forward.total_flops:  # look-ups and sums only
+        return []
     rows = [("training step", f"{report.training_flops:,} FLOPs, forward and backward")]
     if report.training_lower_bound_seconds is not None:
         rows.append(("  lower bound", f"{format_seconds(report.training_lower_bound_seconds)} on one device"))
@@ -291,8 +294,9 @@ def _training_rows(report: CostReport) -> list[tuple[str, str]]:
         tokens = f"{format_count(report.budget.n_tokens)} tokens = {TOKENS_PER_PARAMETER} per parameter"
         flops = f"{report.budget.flops:.2e} FLOPs = 6 × parameters × tokens"
         rows.append(("compute-optimal training", f"{tokens}; {flops}"))
-        if report.device is not None:
-            seconds = format_seconds(report.budget.seconds(report.device, report.n_devices))
+        time = None if report.device is None else report.budget.seconds(report.device, report.n_devices)
+        if report.device is not None and time is not None:
+            seconds = format_seconds(time)
             devices = f"{report.n_devices:,} × {report.device.name}"
             rows.append(("  estimated time", f"{seconds} on {devices} at {100 * DEFAULT_MFU:.0f} % MFU"))
     return rows
@@ -304,8 +308,8 @@ def _worked(formula: Formula, sizes: Mapping[str, int]) -> str:
     return f"{formula} = {filled} = {value:,}" if filled != f"{value:,}" else f"{formula} = {value:,}"
 
 
-def _bracketed(formula: Formula) -> str:
-    return f"({formula})" if len(formula.terms) > 1 else str(formula)
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def format_count(number: int | None) -> str:

@@ -122,13 +122,15 @@ class CostReport:
 
     @cached_property
     def uncached_generation_flops(self) -> int | None:
-        """The same without a cache: every new token is a prefill of all tokens before it."""
+        """The same without a KV cache: every new token is a prefill of all tokens before it."""
         if self.new_tokens is None or not isinstance(self.config, GPTConfig | TransformerConfig):
             return None
         # FLOPs of a prefill are a polynomial of degree 2 in its length: its sum follows from three values.
         first, second, third = (self.count("prefill", self.seq_len + i).total_flops for i in range(3))
         slope, curvature = second - first, third - 2 * second + first
-        return self.new_tokens * first + comb(self.new_tokens, 2) * slope + comb(self.new_tokens, 3) * curvature
+        every_time = self.new_tokens * first + comb(self.new_tokens, 2) * slope + comb(self.new_tokens, 3) * curvature
+        encoder = sum(o.repeats * self.prefill.flops(o) for o in self.prefill.operations if o.stage == "encoder layer")
+        return every_time - (self.new_tokens - 1) * encoder  # the source is encoded once
 
     def _decode_ends(self) -> list[tuple[Pass, int]]:
         """The first and the last decode step of each stretch over which costs grow by the same amount per step, and
@@ -202,20 +204,24 @@ class CostReport:
             TrainConfig(checkpoint_activations=checkpoint_activations),
             batch_size=self.batch_size,
             seq_len=self.seq_len,
+            source_len=self.source_len,
             bytes_per_element=self.bytes_per_element,
             device_type=device_type,
         )
 
     @property
     def budget(self) -> TrainingBudget | None:
-        return None if self.n_params is None else TrainingBudget.compute_optimal(self.n_params)
+        """None for models without matrix products, whose training is not counted in FLOPs."""
+        if self.n_params is None or not self.forward.total_flops:
+            return None
+        return TrainingBudget.compute_optimal(self.n_params)
 
     @property
     def parallelism(self) -> str | None:
         memory = self.training_memory()
-        if memory is None or self.device is None or not self.device.memory or self.n_params is None:
+        if memory is None or self.device is None or not self.device.memory:
             return None
-        return parallelism(self.n_params, memory.activations + memory.logits, self.device, self.n_devices)
+        return parallelism(memory, self.device, self.n_devices)
 
     def notes(self) -> list[str]:
         """What to keep in mind, and where the lectures' slides say something else."""
@@ -241,6 +247,7 @@ class CostReport:
             "seq_len": self.seq_len,
             **({"source_len": self.source_len} if has_source(self.config) else {}),
             **({"new_tokens": self.new_tokens} if self.new_tokens is not None else {}),
+            **({"window": self.window} if self.window is not None else {}),
             "dtype": self.dtype,
             "device": self._device_dict(),
             "parameters": self._parameters_dict(),
@@ -282,10 +289,10 @@ class CostReport:
             return None
         groups = {}
         for group, components in table.groups().items():
-            formula, layers, estimate = table.estimate(components)
+            formula, estimate = table.estimate(components)
             groups[group] = {
                 "total": sum(map(table.count, components)),
-                "estimate": {"formula": f"{formula}", "layers": layers, "value": estimate},
+                "estimate": {"formula": formula, "value": estimate},
                 "components": [
                     {"name": part.name, "repeats": part.repeats, "total": table.count(part)}
                     | _formula_dict(part.parameters, table.sizes, "each")
@@ -312,8 +319,7 @@ class CostReport:
         if self.budget is None:
             return None
         budget = {"tokens": self.budget.n_tokens, "flops": self.budget.flops}
-        if self.device is not None:
-            seconds = self.budget.seconds(self.device, self.n_devices)
+        if self.device is not None and (seconds := self.budget.seconds(self.device, self.n_devices)) is not None:
             return budget | {"seconds": seconds, "parallelism": self.parallelism}
         return budget
 
@@ -353,9 +359,13 @@ def cost_report(
         if value is not None and not 1 <= value <= MAX_SIZE:
             raise ConfigError(f"{key}={value} must be from 1 to {MAX_SIZE:,}", setting=key)
     if dtype is None:
-        dtype = "bfloat16" if device is not None and device.peak("bfloat16") else "float32"
+        known = () if device is None else device.flops
+        dtype = next((name for name in ("bfloat16", "float16") if name in known), "float32")
     if dtype not in BYTES:
         raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(BYTES)}", setting="dtype")
+    if device is not None and device.peak(dtype) is None:
+        known_dtypes = ", ".join(device.flops)
+        raise ConfigError(f"the FLOP/s of {device.name} in {dtype} are not known; choose from {known_dtypes}")
     if count_pass(config) is None:
         raise ConfigError(f"the family {config.family!r} comes from a plug-in: its operations are not known")
     seq_len = seq_len or config.context or DEFAULT_SEQ_LEN

@@ -79,8 +79,10 @@ def _elements(c: Any) -> Formula | None:
             return _state_tensors(c.cell) * b * d * L
         case BahdanauConfig():
             return 2 * b * s * r + b * s * a + _state_tensors(c.cell) * b * r
-        case NPLMConfig() | NGramConfig():
+        case NPLMConfig():  # token ids: its window, less the newest
             return b * (w - 1)
+        case NGramConfig():
+            return b * w
     return None
 
 

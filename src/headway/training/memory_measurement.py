@@ -57,10 +57,8 @@ def measure_memory(report: CostReport, device: torch.device) -> list[MeasuredMem
     cache = _measure_cache(report, config, device)
     if training is None or cache is None:
         return []
-    return [
-        MeasuredMemory("KV cache", report.state.nbytes, cache),
-        MeasuredMemory("training", predicted.total, training),
-    ]
+    rows = [MeasuredMemory("KV cache", report.state.nbytes, cache)] if report.state.nbytes else []
+    return [*rows, MeasuredMemory("training", predicted.total, training)]
 
 
 def _measure_cache(report: CostReport, config: GPTConfig, device: torch.device) -> int | None:
