@@ -47,6 +47,8 @@ REASONS = {
     ("termination.py", "fork"): "a copy of this process, which ends it if a signal cannot",
     ("termination.py", "ctypes"): "prctl of the C library, with constants",
     ("termination.py", "CDLL"): "prctl of the C library, with constants",
+    ("training/memory_measurement.py", "ctypes"): "malloc_trim of the C library, with a constant",
+    ("training/memory_measurement.py", "CDLL"): "malloc_trim of the C library, with a constant",
 }
 
 
