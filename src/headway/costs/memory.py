@@ -83,7 +83,7 @@ def training_memory(
         scores = 2 * c.n_heads * seq_len if has_scores else 0
         activations += n_tokens * 4 * (hidden + 3 * c.d_model + scores)  # gradients of those of one layer
         if train.checkpoint_activations:
-            activations += n_tokens * layer_bytes  # computed again
+            activations += n_tokens * layer_bytes / 2  # of the recomputed layer, before all of it is there: measured
         at_end = param_bytes + n_tokens * layer_bytes
         gradients = max(table_bytes, at_end - saved_bytes)
         logits *= 2
