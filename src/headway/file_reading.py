@@ -33,7 +33,8 @@ def open_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointErro
         return os.fdopen(handle, "rb")
     os.close(handle)
     kind = _FILE_KINDS.get(stat.S_IFMT(mode), "a special file")
-    raise error(f"{path} is {kind}, not a file: copy its content to a file, and use that one")
+    way_out = "name a file" if stat.S_ISDIR(mode) else "copy its content to a file, and use that one"
+    raise error(f"{path} is {kind}, not a file: {way_out}")
 
 
 def check_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointError) -> None:

@@ -165,7 +165,7 @@ def test_json_lines_keep_the_fields_of_their_questions(capsys):
         ("answer reader Who -c ''", 1, "the passage is empty: give some text"),
         ("answer reader ' ' -c cat", 1, "the question is empty: give some text"),
         ("answer reader Who --context-file missing.txt", 1, "missing.txt cannot be read: No such file"),
-        ("answer reader Who --context-file .", 1, "cannot be read: Is a directory"),
+        ("answer reader Who --context-file .", 1, ". is a folder, not a file: name a file"),
         ("answer reader Who --context-file latin.txt", 1, "latin.txt is not UTF-8: byte 0xe9 at offset 3"),
         ("answer reader --context-file -", 2, "stdin cannot hold the questions too: give one as an argument"),
         ("answer reader Who -c cat --in squad.json", 2, "--context: has no effect with --in"),

@@ -211,7 +211,7 @@ def test_invalid_sequences_appear_only_if_asked_for(capsys):
         ("tag tagger Anna --batch-size 0", 2, "0 is not at least 1"),
         ("tag tagger --in missing.txt", 1, "missing.txt cannot be read: No such file"),
         ("tag tagger --in missing.conll", 1, "missing.conll cannot be read: No such file"),
-        ("tag tagger --in .", 1, "cannot be read"),
+        ("tag tagger --in .", 1, ". is a folder, not a file: name a file"),
         ("tag tagger --in empty.txt", 1, "empty.txt is empty"),
         ("tag tagger --in empty.conll", 1, "empty.conll holds no words: write one word per line"),
         ("tag tagger --in blank.txt", 1, "blank.txt holds only blank lines"),

@@ -8,11 +8,17 @@ the causal mask is ignored. Model FLOPs utilisation (MFU) is these FLOPs per sec
 from headway.config import ModelConfig
 from headway.costs.operations import count_pass
 
+ONCE_PER_TEXT = ("pooler", "labels")
+
 
 def flops_per_token(config: ModelConfig, seq_len: int) -> float:
     """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens.
 
-    0 for a family that a plug-in added. For an encoder-decoder: per target token, with a source of the same length.
+    0 for a family that a plug-in added. For an encoder-decoder: per target token, with a source of the same length. The
+    head of a classifier, which runs once per text, is not counted.
     """
     forward = count_pass(config, seq_len=seq_len)
-    return 0.0 if forward is None else 3 * forward.total_flops / seq_len
+    if forward is None:
+        return 0.0
+    per_token = [o for o in forward.operations if o.is_product and o.name not in ONCE_PER_TEXT]
+    return 3 * sum(o.repeats * forward.flops(o) for o in per_token) / seq_len
