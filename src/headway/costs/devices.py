@@ -41,8 +41,8 @@ class DeviceSpec:
 
     def peak(self, dtype: str) -> float | None:
         """FLOP/s in this dtype. float16 falls back to the rate of bfloat16, and vice versa."""
-        other = {"float16": "bfloat16", "bfloat16": "float16"}.get(dtype, dtype)
-        return self.flops.get(dtype) or self.flops.get(other)
+        same_rate = {"float16": "bfloat16", "bfloat16": "float16"}.get(dtype, dtype)
+        return self.flops.get(dtype) or self.flops.get(same_rate)
 
     def ridge(self, dtype: str) -> float | None:
         """The arithmetic intensity (FLOPs per byte) from which on the peak FLOP/s, not the bandwidth, is the limit."""
