@@ -91,13 +91,15 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
         "data pydocs {}": ["--format lines", "--errors replace", "TARGET my.txt"],
         "data my.txt --tokenizer my-bpe --prepare {}": ["--samples 1", "--limit 2"],
     },
+    "show curves": {"show curves runs/demo {}": ["--theme dark"]},
+    "show sensitivity": {"show sensitivity runs/demo --distance 2 {}": ["--theme dark"]},
     "show sampling": {
-        "show sampling {}": ["--seed 1"],
+        "show sampling {}": ["--seed 1", "--theme dark"],
         "show sampling runs/demo The {}": ["--logits 1,2"],
         "show sampling --set top_k=2 --sampler-order top_k {}": ["--sampler-preset default"],
     },
     "show attention": {
-        "show attention runs/demo 'The cat' {}": ["TARGET x", "--side encoder"],
+        "show attention runs/demo 'The cat' {}": ["TARGET x", "--side encoder", "--theme dark"],
     },
     "tokenizer train": {
         "tokenizer train my.txt --kind char {}": ["--vocab-size 9", "--min-frequency 2", "--lowercase",

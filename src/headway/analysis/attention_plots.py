@@ -18,6 +18,7 @@ from headway.analysis.plotting import (
     open_figure,
     set_title,
     shorten,
+    theme,
 )
 from headway.errors import InputError
 
@@ -28,7 +29,7 @@ AXIS_LABELS = {  # of rows and columns
     "cross": ("token being written", "source token"),
 }
 MAX_LABEL = 16  # characters of a token's label
-CLS_MARK, CLS_COLOUR = "▸", "tab:orange"  # of the row of [CLS], in a table and in a picture
+CLS_MARK = "▸"  # of the row of [CLS], in a table
 NARROW = frozenset(".,:;!'`´’‘|-‐‑–·_~^\"")  # marks that are hard to recognise alone, and harder when rotated
 LONG_ROW = 48  # tokens attended to: of more, most have weights that a linear colour scale leaves white
 MAX_TITLE_TEXT = 70  # characters of a text in the title
@@ -144,7 +145,7 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
     image: Any = None
     for axes, (layer, head, weights, mask) in zip(panels.flat, maps, strict=False):
         values = weights.masked_fill(~mask, math.nan).numpy()
-        image = axes.imshow(values, cmap="Blues", norm=_colour_scale(attention, highest), aspect="auto")
+        image = axes.imshow(values, cmap=theme().sequential, norm=_colour_scale(attention, highest), aspect="auto")
         hatch_cells(axes, (~mask).tolist())
         if attention.cls_row is not None:
             _frame_row(axes, attention.cls_row, len(attention.columns))
@@ -174,7 +175,7 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
 def _frame_row(axes: Any, row: int, n_columns: int) -> None:
     from matplotlib.patches import Rectangle
 
-    frame = Rectangle((-0.5, row - 0.5), n_columns, 1, fill=False, edgecolor=CLS_COLOUR, linewidth=1.5, zorder=3)
+    frame = Rectangle((-0.5, row - 0.5), n_columns, 1, fill=False, edgecolor=theme().colour(1), linewidth=1.5, zorder=3)
     axes.add_patch(frame)
 
 

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.plotting import (
-    COLOURS,
-    GREY,
-    MARKERS,
-    label_line_ends,
-    legend_entry,
-    log_ticks,
-    open_figure,
-    set_title,
-)
+from headway.analysis.plotting import MARKERS, label_line_ends, legend_entry, log_ticks, open_figure, set_title, theme
 
 WIDTH, HEIGHT = 7.5, 4.5  # inches
 DASHES = ("-", (0, (5, 3)), (0, (1, 2)))
@@ -90,7 +81,7 @@ def _draw_curves(
     ends = []
     right = max((x for line in lines for x in line.x), default=END_WITHOUT_X)
     for i, line in enumerate(lines):
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        colour, marker = theme().colour(i), MARKERS[i % len(MARKERS)]
         if not line.x:
             axes.axhline(line.y[-1], color=colour, linestyle="--", linewidth=1.2)
             ends.append((right, line.y[-1], ", ".join(filter(None, (line.name, without_x))), colour))
@@ -102,7 +93,7 @@ def _draw_curves(
         ends.append((line.x[-1], line.y[-1], line.name, colour))
     if any(len(line.x) > 1 for line in lines):
         label = "large marker: the best checkpoint, which is the one scored"
-        entry = legend_entry("line", color=GREY, marker="o", markersize=9, linestyle="", label=label)
+        entry = legend_entry("line", color=theme().grey, marker="o", markersize=9, linestyle="", label=label)
         figure.legend(handles=[entry], loc="outside lower right")
     return ends
 
@@ -151,18 +142,18 @@ def draw_lengths(
     than `longest`, the longest in training."""
     axes = figure.subplots()
     for i, line in enumerate(lines):  # where lines coincide, the dashes of the later ones show those below
-        colour, marker, dashes = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
+        colour, marker, dashes = theme().colour(i), MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
         axes.plot(line.x, line.y, color=colour, marker=marker, linestyle=dashes, markersize=6 - i % 3)
     if longest is not None and any(x > longest for line in lines for x in line.x):
         left, right = axes.get_xlim()
-        axes.axvspan(longest, right, color="0.94", zorder=0, linewidth=0)
+        axes.axvspan(longest, right, color=theme().shade, zorder=0, linewidth=0)
         axes.set_xlim(left, right)
         axes.annotate("longer than any in training", (longest, 1), xycoords=("data", "axes fraction"),
-                      xytext=(3, 3), textcoords="offset points", fontsize=8, color=GREY)  # fmt: skip
+                      xytext=(3, 3), textcoords="offset points", fontsize=8, color=theme().grey)  # fmt: skip
     axes.set(xlabel=xlabel, ylabel=ylabel)
     highest = top if top is not None else max([10.0, *(y for line in lines for y in line.y)])
     axes.set_ylim(-0.02 * highest, 1.03 * highest)
     axes.grid()
     set_title(figure, title)
-    names = zip(lines, COLOURS * len(lines), strict=False)
+    names = zip(lines, theme().colours * len(lines), strict=False)
     label_line_ends(axes, [(line.x[-1], line.y[-1], line.name, colour) for line, colour in names if line.x])

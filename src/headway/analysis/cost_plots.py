@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.cost_growth import Growth
-from headway.analysis.plotting import COLOURS, GREY, MARKERS, log_ticks, open_figure, set_title
+from headway.analysis.plotting import MARKERS, log_ticks, open_figure, set_title, theme
 from headway.costs.formula import Formula
 from headway.costs.operations import Pass
 from headway.costs.report import CostReport
@@ -32,9 +32,9 @@ def plot_costs(report: CostReport, rates: Rates, file: str | Path) -> Path:
 
 def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
     """Operations whose intensities are alike share a marker: their names stand beside it."""
-    passes = [(FORWARD, report.forward, "o", COLOURS[0])]
+    passes = [(FORWARD, report.forward, "o", theme().colour(0))]
     if report.decode is not None:
-        passes.append(("one decode step", report.decode, "D", COLOURS[1]))
+        passes.append(("one decode step", report.decode, "D", theme().colour(1)))
     clusters = [
         (title, marker, colour, group)
         for title, counted, marker, colour in passes
@@ -45,10 +45,10 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
     axes.plot(
         [low, rates.ridge, high],
         [low * rates.bandwidth, rates.flops_per_second, rates.flops_per_second],
-        color="black",
+        color=theme().text,
         linewidth=1.2,
     )
-    axes.axvline(rates.ridge, color=GREY, linewidth=0.8, linestyle=":")
+    axes.axvline(rates.ridge, color=theme().grey, linewidth=0.8, linestyle=":")
     for title, marker, colour, group in clusters:
         x = sum(value for value, _ in group) / len(group)
         y = rates.attainable_flops(x)
@@ -100,11 +100,11 @@ def _draw_length(axes: Any, report: CostReport) -> None:
     if quadratic:
         lines.append(("products of tokens with tokens: ∝ n²", [quadratic * n * n for n in lengths]))
     for number, (name, values) in enumerate(lines):
-        style = {"color": COLOURS[number], "linestyle": ("-", "--")[number]}
+        style = {"color": theme().colour(number), "linestyle": ("-", "--")[number]}
         axes.plot(lengths, values, marker=MARKERS[number], label=name, **style)
     if crossing is not None:
         height = linear * crossing
-        axes.axvline(crossing, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(crossing, color=theme().grey, linewidth=0.8, linestyle=":")
         axes.annotate(
             f"equal at n = {crossing:,.0f}", (crossing, height), (-8, 10), textcoords="offset points", ha="right"
         )
@@ -150,7 +150,7 @@ def plot_growth(growth: Growth, file: str | Path) -> Path:
     with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
         for axes, (question, lines) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             for number, line in enumerate(lines):
-                colour = COLOURS[number]
+                colour = theme().colour(number)
                 axes.plot(line.lengths, line.seconds, color=colour, marker=MARKERS[number], label=line.name)
                 axes.plot(
                     line.lengths, line.predicted, color=colour, linestyle="--", linewidth=1.0, label="  lower bound"

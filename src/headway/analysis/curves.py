@@ -12,7 +12,7 @@ from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.plotting import COLOURS, figure_text, open_figure, set_title
+from headway.analysis.plotting import figure_text, open_figure, set_title, theme
 from headway.errors import InputError, suggest
 from headway.run_reader import TrainingRun, find_runs, open_run
 
@@ -202,7 +202,7 @@ def plot(
     is_crowded = len(names) > MAX_NAMED
     with open_figure(file, width=8.5, height=4.5) as figure:
         axes = figure.subplots()
-        colours = _rank_colours(ranked) if is_crowded else {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(names)}
+        colours = _rank_colours(ranked) if is_crowded else {n: theme().colour(i) for i, n in enumerate(names)}
         for curve, line in zip(curves, smoothed(curves), strict=True):
             if line is not curve and not is_crowded:
                 axes.plot(*_thinned(curve), color=colours[curve.name], linewidth=0.6, alpha=0.3)
@@ -236,7 +236,12 @@ def _line_style(curve: Curve, *, is_crowded: bool) -> dict[str, Any]:
     line = "--" if curve.is_validation else "-"
     if len(curve.x) > 1 and (is_crowded or len(curve.x) >= FEW_POINTS):
         return {"linestyle": line}
-    diamond = {"marker": "D", "markersize": 6, "markeredgecolor": "white", "zorder": 3}  # above the training curve
+    diamond = {
+        "marker": "D",
+        "markersize": 6,
+        "markeredgecolor": theme().background,
+        "zorder": 3,
+    }  # above the training curve
     marker = diamond if curve.is_validation else {"marker": ".", "markersize": 5}
     return {"linestyle": line if len(curve.x) > 1 else "", **marker}
 
@@ -255,9 +260,9 @@ def _add_legend(
             style: dict[str, Any] = {}
             for curve in sorted(group, key=lambda curve: len(curve.x)):  # a line and a marker, if any curve has them
                 style |= _line_style(curve, is_crowded=is_crowded)
-            handles += [Line2D([], [], color="0.3", label=label, **style)] if group else []
+            handles += [Line2D([], [], color=theme().text, label=label, **style)] if group else []
     if any(curve.is_level for curve in curves):
-        handles.append(Line2D([], [], color="0.3", linestyle=":", label="validation, no steps"))
+        handles.append(Line2D([], [], color=theme().text, linestyle=":", label="validation, no steps"))
     handles += [Line2D([], [], color=colours[n], linewidth=3, label=figure_text(_short(n))) for n in names]
     if is_crowded:
         handles.append(Line2D([], [], linestyle="", label=f"and {n_more} more runs"))

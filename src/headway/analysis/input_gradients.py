@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from headway.analysis.plotting import COLOURS, MARKERS, figure_text, label_line_ends, open_figure, set_title
+from headway.analysis.plotting import MARKERS, figure_text, label_line_ends, open_figure, set_title, theme
 from headway.config import load_recipe
 from headway.data import load_documents, read_split
 from headway.errors import ConfigError, InputError
@@ -132,7 +132,7 @@ def draw(figure: Any, reaches: Sequence[GradientReach]) -> None:
     ends: list[tuple[float, float, str, str]] = []
     n_cut = 0  # curves that end before the last distance
     for i, (name, reach) in enumerate(zip(_short_names(reaches), reaches, strict=True)):
-        colour = COLOURS[i % len(COLOURS)]
+        colour = theme().colour(i)
         n_shown = next((d for d, value in enumerate(reach.values) if value < MIN_PLOTTED), len(reach.values))
         distances, values = list(range(1, n_shown + 1)), reach.values[:n_shown]
         axes.plot(distances, values, color=colour, marker=MARKERS[i % len(MARKERS)], markevery=max(1, n_shown // 16))
@@ -145,7 +145,7 @@ def draw(figure: Any, reaches: Sequence[GradientReach]) -> None:
         axes.annotate("", (n_shown, floor), (n_shown, values[-1]), arrowprops=drop)
         tail_value = "0" if not any(reach.values[n_shown:]) else f"below {MIN_PLOTTED:.0e}"
         note = figure_text(f"{name}: {tail_value} beyond {n_shown}")
-        background = {"facecolor": "white", "linewidth": 0, "pad": 1}
+        background = {"facecolor": theme().background, "linewidth": 0, "pad": 1}
         axes.annotate(note, (n_shown, floor), (5, 4 + 12 * n_cut), textcoords="offset points", fontsize=8,
                       bbox=background)  # fmt: skip
         n_cut += 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.plotting import COLOURS, GREY, log_ticks, open_figure, set_title
+from headway.analysis.plotting import log_ticks, open_figure, set_title, theme
 
 
 def plot(
@@ -35,16 +35,19 @@ def draw(
     title: str = "",
 ) -> None:
     axes = figure.subplots()
-    axes.plot(rates, losses, ".", color="0.75", markersize=3, label="one step")
-    axes.plot(rates, smooth, color=COLOURS[0], label="moving average")
+    axes.plot(rates, losses, ".", color=theme().light_grey, markersize=3, label="one step")
+    axes.plot(rates, smooth, color=theme().colour(0), label="moving average")
     lowest = min(range(len(smooth)), key=smooth.__getitem__)
-    axes.plot(rates[lowest], smooth[lowest], "o", color=COLOURS[0], markersize=5,
+    axes.plot(rates[lowest], smooth[lowest], "o", color=theme().colour(0), markersize=5,
               label=f"lowest: {smooth[lowest]:.3g} at {rates[lowest]:.2g}")  # fmt: skip
-    axes.axvline(suggestion, color=COLOURS[1], linestyle="--", linewidth=1.2)
+    axes.axvline(suggestion, color=theme().colour(1), linestyle="--", linewidth=1.2)
     axes.annotate(f"suggested: {suggestion:.2g}", (suggestion, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
-                  textcoords="offset points", horizontalalignment="center", fontsize=8, color=COLOURS[1])  # fmt: skip
+                  textcoords="offset points", horizontalalignment="center", fontsize=8,
+                  color=theme().colour(1))  # fmt: skip
     if diverged_at is not None:
-        axes.axvline(diverged_at, color=GREY, linestyle=":", linewidth=1.2, label=f"diverged at {diverged_at:.2g}")
+        axes.axvline(
+            diverged_at, color=theme().grey, linestyle=":", linewidth=1.2, label=f"diverged at {diverged_at:.2g}"
+        )
     # The y axis shows the fall and the start of the rise: a loss that explodes would flatten the rest.
     bottom, start = smooth[lowest], smooth[0]
     top = min(max(smooth), start + 1.5 * (start - bottom))

@@ -11,6 +11,8 @@ data give the same file, byte for byte: no dates are written into it.
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,16 +21,96 @@ from typing import Any
 from headway.errors import InputError, install_command
 
 DPI = 150
-# Okabe & Ito's palette, which colour-blind readers can tell apart, without its yellow, which is pale on white.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-GREY = "0.45"
 # Fonts that are used, where they are installed, for characters that DejaVu Sans, matplotlib's own font, does not have.
 FALLBACK_FONTS = (
     "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC",
     "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Nirmala UI",
     "Arial Unicode MS",
 )  # fmt: skip
+
+
+# ── themes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a figure. Figures take every colour from `theme()`, so that each can be drawn light and dark."""
+
+    background: str
+    text: str
+    grey: str  # secondary text and lines
+    light_grey: str  # bars and points behind others
+    shade: str  # areas behind the data
+    grid: str
+    hatch: str  # hatching of masked cells
+    colours: tuple[str, ...]  # of lines and bars, in this order
+    sequential: str  # colour map from nothing, near the background, to much
+    diverging: str  # colour map from negative through 0, near the background, to positive
+
+    def colour(self, i: int) -> str:
+        return self.colours[i % len(self.colours)]
+
+
+THEMES = {
+    # Okabe & Ito's palette, which colour-blind readers can tell apart, without its yellow, which is pale on white.
+    "light": Theme(
+        background="white",
+        text="black",
+        grey="0.45",
+        light_grey="0.85",
+        shade="0.94",
+        grid="0.88",
+        hatch="0.7",
+        colours=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"),
+        sequential="Blues",
+        diverging="RdBu_r",
+    ),
+    # The same palette, lighter, on the background of GitHub's dark pages.
+    "dark": Theme(
+        background="#0d1117",
+        text="#e6edf3",
+        grey="#9aa4b0",
+        light_grey="#3a424d",
+        shade="#1b222b",
+        grid="#2a323c",
+        hatch="#59636e",
+        colours=("#4fb3ff", "#ff8a4c", "#2fd0a0", "#f0a3cb", "#f5c04a", "#9bdcff", "#e6edf3"),
+        sequential="headway-dark-blues",
+        diverging="headway-dark-red-blue",
+    ),
+}
+_DARK_MAPS = {
+    "headway-dark-blues": ("#0d1117", "#12365c", "#1f6fb2", "#56b4ff", "#d6efff"),
+    "headway-dark-red-blue": ("#9bdcff", "#2f86c9", "#161d26", "#c95a2f", "#ffc39b"),
+}
+
+_theme_name: ContextVar[str] = ContextVar("theme", default="light")
+
+
+def theme() -> Theme:
+    """The colours that figures are drawn in now."""
+    return THEMES[_theme_name.get()]
+
+
+@contextmanager
+def use_theme(name: str) -> Iterator[None]:
+    """Draw the figures of this block "light" or "dark"."""
+    if name not in THEMES:
+        raise InputError(f"no theme named {name!r}: choose {' or '.join(THEMES)}")
+    token = _theme_name.set(name)
+    try:
+        yield
+    finally:
+        _theme_name.reset(token)
+
+
+def _register_dark_maps(matplotlib: Any) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    for name, colours in _DARK_MAPS.items():
+        if name not in matplotlib.colormaps:
+            matplotlib.colormaps.register(LinearSegmentedColormap.from_list(name, colours))
 
 
 # ── figures ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -47,7 +129,19 @@ def _matplotlib() -> Any:
 def figure_style() -> Iterator[None]:
     """The common style for the block: matplotlib's defaults, whatever the user's own settings, and our changes."""
     matplotlib = _matplotlib()
+    _register_dark_maps(matplotlib)
+    t = theme()
     style = {
+        "figure.facecolor": t.background,
+        "savefig.facecolor": t.background,
+        "axes.facecolor": t.background,
+        "axes.edgecolor": t.text,
+        "axes.labelcolor": t.text,
+        "axes.titlecolor": t.text,
+        "text.color": t.text,
+        "xtick.color": t.text,
+        "ytick.color": t.text,
+        "image.cmap": t.sequential,
         "figure.dpi": DPI,
         "font.family": list(_font_families()),
         "font.size": 9,
@@ -61,7 +155,7 @@ def figure_style() -> Iterator[None]:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.axisbelow": True,
-        "grid.color": "0.88",
+        "grid.color": t.grid,
         "grid.linewidth": 0.6,
         "lines.linewidth": 1.5,
         "lines.markersize": 4,
@@ -244,10 +338,12 @@ def hatch_cells(axes: Any, masked: Sequence[Sequence[bool]]) -> Any:
     if not rectangles:
         return None
     outline = Outline.make_compound_path(*rectangles)
-    return axes.add_patch(PathPatch(outline, **HATCHING))
+    return axes.add_patch(PathPatch(outline, **hatching()))
 
 
-HATCHING = {"facecolor": "0.97", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0}
+def hatching() -> dict[str, Any]:
+    """The style of hatched cells: masked, or not there."""
+    return {"facecolor": theme().background, "edgecolor": theme().hatch, "hatch": "/////", "linewidth": 0}
 
 
 def legend_entry(kind: str, **style: Any) -> Any:

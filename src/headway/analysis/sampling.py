@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.analysis.plotting import COLOURS, figure_text, legend_entry, open_figure, set_title, shorten
+from headway.analysis.plotting import figure_text, legend_entry, open_figure, set_title, shorten, theme
 from headway.analysis.token_labels import token_labels
 from headway.errors import ConfigError
 from headway.generation.sampling_params import eos_token_ids, make_pipeline
@@ -186,10 +186,10 @@ def draw(figure: Any, steps: SamplerSteps, *, model: str = "") -> None:
     heights = list(range(len(steps.tokens)))[::-1]
     max_p = max(max(p) for p in steps.p)
     for axes, title, p, n_alive in zip(panels.flat, steps.stage_titles, steps.p, steps.n_alive, strict=False):
-        axes.barh(heights, steps.p[0], height=0.8, color="0.85")
-        axes.barh(heights, p, height=0.5, color=COLOURS[0])
+        axes.barh(heights, steps.p[0], height=0.8, color=theme().light_grey)
+        axes.barh(heights, p, height=0.5, color=theme().colour(0))
         removed = [height for height, value in zip(heights, p, strict=True) if value == 0]
-        axes.plot([0.03 * max_p] * len(removed), removed, "x", color=COLOURS[1], markersize=5, zorder=3)
+        axes.plot([0.03 * max_p] * len(removed), removed, "x", color=theme().colour(1), markersize=5, zorder=3)
         axes.set_title(f"{figure_text(shorten(title, 30))}\n{n_alive:,} token{'s' * (n_alive != 1)} left", fontsize=8)
         axes.set_xlim(0, 1.05 * max_p)
         axes.grid(axis="x")
@@ -203,11 +203,11 @@ def draw(figure: Any, steps: SamplerSteps, *, model: str = "") -> None:
             axes.set_xlabel("probability")
     panels[0][0].set_yticks(heights, labels=[figure_text(label) for label in _labels(steps)])
     entries = [
-        legend_entry("patch", color="0.85", label="model"),
-        legend_entry("patch", color=COLOURS[0], label="after the sampler"),
+        legend_entry("patch", color=theme().light_grey, label="model"),
+        legend_entry("patch", color=theme().colour(0), label="after the sampler"),
     ]
     if any(value == 0 for p in steps.p for value in p):
-        entries.append(legend_entry("line", color=COLOURS[1], marker="x", linestyle="", label="removed"))
+        entries.append(legend_entry("line", color=theme().colour(1), marker="x", linestyle="", label="removed"))
     figure.legend(handles=entries, loc="outside lower right", ncols=3)
     prompt = "" if steps.prompt is None else f"after “{shorten(steps.prompt, MAX_TITLE_TEXT)}”"
     subject = f"{model}: next token {prompt}" if model else f"Next token {prompt}" if prompt else "The given logits"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.plotting import COLOURS, MARKERS, figure_text, fit_tick_labels, open_figure, set_title
+from headway.analysis.plotting import MARKERS, figure_text, fit_tick_labels, open_figure, set_title, theme
 
 MAX_LINES = 7  # as many as the colours can tell apart
 LOG_RATIO = 8  # positive numbers that span more than this factor get a logarithmic axis
@@ -93,7 +93,7 @@ class _Picture:
             trained = [dot for dot in members if not dot.is_pruned]
             stopped = [dot for dot in members if dot.is_pruned]
             colour, label = (
-                COLOURS[i % len(COLOURS)],
+                theme().colour(i),
                 f"{self.names[hue]} = {_text(group)}" if hue is not None else None,
             )
             axes.plot(
@@ -171,7 +171,7 @@ class _Picture:
         for dot in self.scored:
             cells[ys.index(dot.settings[down])][xs.index(dot.settings[across])] = float(dot.score or 0.0)
         axes = figure.subplots()
-        axes.patch.set(hatch="////", edgecolor="0.6")  # shows where a run has no score
+        axes.patch.set(hatch="////", edgecolor=theme().hatch)  # shows where a run has no score
         image = axes.imshow(cells, aspect="auto", cmap="viridis" if self.higher_is_better else "viridis_r")
         best = self._best()
         for row, values in enumerate(cells):
@@ -193,7 +193,7 @@ class _Picture:
     def _mark_best(self, axes: Any, key: str, to_x: "_Axis") -> None:
         best = self._best()
         axes.plot(to_x(best.settings[key]), best.score, marker="*", markersize=14, color="none", linestyle="",
-                  markeredgecolor="black", label=f"best: {best.score:.4f}", zorder=5)  # fmt: skip
+                  markeredgecolor=theme().text, label=f"best: {best.score:.4f}", zorder=5)  # fmt: skip
 
 
 class _Axis:
