@@ -15,7 +15,8 @@ from tests.cli.running import exit_code
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "howto").glob("*.md")])
+FOLDERS = (ROOT, DOCS, DOCS / "howto", DOCS / "models")
+PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 MAX_COLUMNS = 120
 MAX_TEXT_BYTES = 40_000  # of a text that a page writes, where it is run
 
@@ -54,13 +55,14 @@ def section_anchors(text: str) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-def test_every_page_is_on_the_start_page():
-    start = (DOCS / "index.md").read_text(encoding="utf-8")
+def test_every_page_is_on_the_start_page_or_among_the_models():
     for page in PAGES:
         if DOCS in page.parents and page.name != "index.md":
+            start = "models.md" if page.parent.name == "models" else "index.md"
+            text = (DOCS / start).read_text(encoding="utf-8")
             name = page.relative_to(DOCS).with_suffix("")
-            assert f"({name}.md)" in start, f"docs/index.md does not link to {name}.md"
-            assert re.search(rf"^{name}$", start, re.MULTILINE), f"no toctree of docs/index.md has {name}"
+            assert f"({name}.md)" in text, f"docs/{start} does not link to {name}.md"
+            assert re.search(rf"^{name}$", text, re.MULTILINE), f"no toctree of docs/{start} has {name}"
 
 
 # ── pages that are run ────────────────────────────────────────────────────────────────────────────────────────────
