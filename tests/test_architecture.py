@@ -92,6 +92,7 @@ ALLOWED = {
     "generation.alignment": {"errors", "models", "tokenizers", "generation", "analysis"},
     "prediction": {"errors", "tokenizers", "data", "nn", "config", "models"},
     "evaluation": {
+        "config",
         "errors",
         "prediction",
         "display",

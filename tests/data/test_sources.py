@@ -28,6 +28,15 @@ def test_pydocs_is_half_a_megabyte_of_english():
     assert "statement" in "".join(documents)
 
 
+def test_letters_are_8_kinds_and_equally_likely():
+    documents = load_documents("letters")
+    text = "".join(documents)
+    assert documents == load_documents("letters")
+    assert len(text) == 200_000
+    assert sorted(set(text)) == list("abcdefgh")
+    assert all(abs(text.count(letter) / len(text) - 1 / 8) < 0.003 for letter in "abcdefgh")  # 4 standard deviations
+
+
 def test_stdlib_is_about_ten_megabytes_of_python():
     documents = load_documents("stdlib")
     assert 5e6 < sum(map(len, documents)) < 30e6

@@ -23,15 +23,24 @@ GPTS += [
     {"d_head": 10, "n_kv_heads": 1, "positions": "rotary"},
     {"d_head": 10, "scale_embeddings": True, "positions": "alibi", "n_heads": 3},
 ]
+# Ablations that keep the contract: only a missing or late mask breaks it.
+GPTS += [
+    {"positions": "none", "norm": "none"},
+    {"residual": "none"},
+    {"residual": "none", "norm_order": "post", "attention_scale": "none"},
+    {"similarity": "cosine", "positions": "rotary", "n_kv_heads": 2},
+]
 TRANSFORMERS = [{"positions": p, "norm_order": o} for p, o in product(POSITIONS, ("pre", "post"))]
 TRANSFORMERS += [
     {"n_kv_heads": 2, "norm": "rms", "feed_forward": "swiglu", "bias": False},
     {"tie_embeddings": False, "feed_forward": "relu2", "n_encoder_layers": 1, "n_decoder_layers": 3},
+    {"positions": "none", "norm": "none", "similarity": "cosine", "attention_scale": "none"},
+    {"residual": "none"},
 ]
 
 
 SMALL = {"vocab_size": 41, "d_model": 12, "d_hidden": 16}
-RNNS = [{"cell": cell, "n_layers": 2} for cell in ("tanh", "relu", "lstm", "gru", "peephole")]
+RNNS = [{"cell": cell, "n_layers": 2} for cell in ("tanh", "relu", "sigmoid", "lstm", "gru", "peephole")]
 RNNS += [{"cell": "lstm", "n_layers": 3, "tie_embeddings": True}]
 NPLMS = [{"order": 2}, {"order": 4}, {"order": 3, "direct": True}]
 

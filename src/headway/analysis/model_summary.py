@@ -90,9 +90,10 @@ def _fixed(config: ModelConfig) -> list[str]:
     if isinstance(config, NGramConfig):
         return [*lines, "probabilities are counted, not learned by gradient descent"]
     if isinstance(config, StackConfig):
-        lines.append("the softmax and the scale 1/√d_head of attention")
-        if config.family != "bert":
-            lines.append("the causal mask")
+        scale = " and the scale 1/√d_head" if config.attention_scale == "sqrt" else ""
+        lines.append(f"the softmax{scale} of attention")
+        mask = {"causal": "the causal mask", "after-softmax": "the causal mask, after the softmax"}
+        lines += [mask[name] for name in mask if getattr(config, "attention_mask", None) == name]
         if config.positions in FIXED_POSITIONS:
             lines.append(FIXED_POSITIONS[config.positions])
     return lines

@@ -80,7 +80,8 @@ def compare(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Models by name (--list), recipes, TOML files or runs. Default: every model for this kind of data."
+            help="Models by name (--list), recipes, TOML files, runs, or variants such as gpt:model.norm=none. "
+            "Default: every model for this kind of data."
         ),
     ] = None,
     *,
@@ -138,6 +139,7 @@ def compare(
       headway compare seq2seq --data dates+4 --long-data dates+24 --tokens 10k --params 50k --limit 50
       headway compare bow bilstm --data labels.csv --set data.label=label --epochs 1 --params 50k
       headway compare bow bert --data tags.conll --epochs 1 --params 50k
+      headway compare gpt gpt:model.norm=none --seconds 1 --params 50k --set tokenizer.vocab_size=300
       headway compare runs/demo ngram --json
     """
     if show_list:

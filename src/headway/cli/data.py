@@ -31,7 +31,7 @@ def data(
         str,
         typer.Argument(
             help="A file, folder or glob (.txt .jsonl .csv .tsv .parquet .conll .json, also .gz), a built-in corpus "
-            "(pydocs, stdlib, copy, reverse, sort, dates, numbers, arithmetic), or hub:owner/name."
+            "(pydocs, stdlib, letters, copy, reverse, sort, dates, numbers, arithmetic), or hub:owner/name."
         ),
     ],
     target: Annotated[

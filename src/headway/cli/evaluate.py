@@ -1,5 +1,6 @@
 """headway eval"""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -158,6 +159,7 @@ def _evaluate_model(
     batch_size: int,
     json: bool,
 ) -> None:
+    from headway.evaluation.leakage import LEAK_WARNING, sees_future
     from headway.evaluation.perplexity import LMScore
     from headway.training.run_evaluation import evaluate_split, is_read_by_line
 
@@ -168,8 +170,12 @@ def _evaluate_model(
         assert recipe is not None
         source = describe_split(recipe.data, split)
         score = evaluate_split(loaded, recipe, split, context=context, batch_size=batch_size)
+    is_leaking = isinstance(score, LMScore) and sees_future(loaded)
+    if is_leaking:
+        print(f"warning: {LEAK_WARNING}", file=sys.stderr)
     if json:
-        print_json({"model": name, "text": source, "n_params": loaded.n_params, **score.to_dict()})
+        leak = {"sees_future": is_leaking} if isinstance(score, LMScore) else {}
+        print_json({"model": name, "text": source, "n_params": loaded.n_params, **score.to_dict(), **leak})
         return
     print(f"model           {name}: {loaded.display_name}, {loaded.n_params:,} parameters")
     if isinstance(score, LMScore):

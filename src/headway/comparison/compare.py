@@ -45,6 +45,7 @@ from headway.comparison.selection import (
     is_finished,
     leakage_warning,
     missing_weights,
+    own_settings,
     shared_context,
 )
 from headway.config import NGramConfig, Recipe, load_recipe
@@ -52,6 +53,7 @@ from headway.config.setting_use import unused_in_all, unused_settings
 from headway.costs import flops_per_token
 from headway.devices import parse_device
 from headway.errors import CheckpointError
+from headway.evaluation.leakage import sees_future
 from headway.files import free_name, non_finite_to_null, write_text
 from headway.models import load
 from headway.models.base import tokenizer_of
@@ -90,7 +92,7 @@ def compare(
     registered, of recipes and TOML files. Runs, and models that you pass themselves, are scored as they are. The
     default is every template for this kind of data, unless the weights it starts from are not installed. `settings` are
     those of recipes, for all models ("train.seed=2"; a setting of `model` for those that have it) or for one
-    ("gpt:model.dropout=0.1").
+    ("gpt:model.dropout=0.1"). A name with settings is a variant of its own: "gpt:model.norm=none" beside "gpt".
     The budget is a number of `seconds`; of `tokens`, for text and pairs; or of `epochs`, for all but text.
     Sequence-to-sequence models translate the first `limit` sources of the evaluation split, and as many of
     `long_data`, a second data source with longer sentences. With `resume`, models that are finished in `out` are not
@@ -181,6 +183,7 @@ def _set_up(
     kind = data_kind(recipe.data)
     budget.check_unit(data, kind)
     candidates = find_candidates(models, kind)
+    overrides = Overrides(overrides.shared, {**overrides.by_model, **own_settings(models)})
     check_overrides(overrides, candidates)
     context = shared_context(context, kind, candidates)
     evaluator = make_evaluator(recipe, kind, context, options)
@@ -311,6 +314,7 @@ def _score_run(name: str, run: Path, candidate: Candidate, evaluator: Evaluator,
         sample=evaluator.sample(model),
         init_from=recipe.finetune.init_from,
         vocab_size=_own_vocab_size(model, tokenizer),
+        sees_future=evaluator.is_generative and sees_future(model),
     )
 
 
@@ -332,6 +336,7 @@ def _score_model(name: str, model: Any, evaluator: Evaluator, tokenizer: Tokeniz
         by_length=by_length,
         sample=evaluator.sample(model),
         vocab_size=_own_vocab_size(model, tokenizer),
+        sees_future=evaluator.is_generative and sees_future(model),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from headway.analysis.comparison_plots import PlotLine, plot_compute, plot_lengths, plot_training
 from headway.comparison.results import Comparison, ModelResult
+from headway.evaluation.leakage import LEAK_WARNING
 
 TITLES = {  # of the metrics, in the order of their columns
     "bits_per_byte": "bits per byte",
@@ -122,7 +123,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """What the models do not share."""
+    """What the models do not share, and which of them cheat."""
     notes = []
     for result in comparison.results:
         size = f"{result.vocab_size:,} tokens" if result.vocab_size is not None else ""
@@ -131,6 +132,8 @@ def _notes(comparison: Comparison) -> list[str]:
             notes.append(f"{result.name} starts from given weights ({result.init_from}): it has their size{tokenizer}.")
         elif size:
             notes.append(f"{result.name} has its own tokenizer, of {size}.")
+        if result.sees_future:
+            notes.append(f"{result.name}: {LEAK_WARNING}.")
     return notes
 
 
@@ -149,7 +152,7 @@ def _result_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
             f"{result.n_params:,}",
             *_cost(result),
             *(FORMATS.get(name, PERCENT).format(result.scores[name]) for name in metrics),
-            "best" if result.scores[comparison.metric] == best_score else "",
+            "leaks" if result.sees_future else "best" if result.scores[comparison.metric] == best_score else "",
         ]
         for result in comparison.results
     ]
@@ -164,11 +167,13 @@ def _cost(result: ModelResult) -> _Row:
 
 
 def best_result(comparison: Comparison) -> ModelResult | None:
-    """The model with the best score; None if there is no other to compare it with."""
+    """The model with the best score, without those that see what they predict; None if there is no other to compare it
+    with."""
     if len(comparison.results) < 2:
         return None
+    honest = [result for result in comparison.results if not result.sees_future] or comparison.results
     choose = min if comparison.metric in ("bits_per_byte", "perplexity") else max
-    return choose(comparison.results, key=lambda result: result.scores[comparison.metric])
+    return choose(honest, key=lambda result: result.scores[comparison.metric])
 
 
 def _split_sample(comparison: Comparison, result: ModelResult) -> tuple[str, str]:

@@ -44,6 +44,7 @@ class ModelResult:
     sample: str = ""
     init_from: str | None = None  # the weights it started from, whose tokenizer it has
     vocab_size: int | None = None  # of its tokenizer, where it is not the shared one
+    sees_future: bool = False  # a later token changes earlier logits, so its score means nothing
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())

@@ -54,6 +54,7 @@ class Evaluator(Protocol):
     metric: str  # of `scores`, the one that counts
     curve_metric: str  # of the validation scores in the log of a run, the one that its curve shows
     prompt: str
+    is_generative: bool  # the models predict the next token
 
     def score(self, model: Model, tokenizer: Tokenizer) -> tuple[dict[str, float], list[LengthBucket]]: ...
 
@@ -104,6 +105,7 @@ class TextEvaluator:
     """Bits per byte and perplexity, in consecutive windows of `context` tokens."""
 
     metric = curve_metric = "bits_per_byte"
+    is_generative = True
 
     def __init__(self, recipe: Recipe, context: int, options: ScoringOptions):
         self.split, self.context, self.sample_tokens = evaluation_split(recipe), context, options.sample_tokens
@@ -143,6 +145,7 @@ class PairsEvaluator:
     """Exact match, and BLEU where a source has more than one right translation."""
 
     curve_metric = "nats_per_target"
+    is_generative = True
 
     def __init__(self, recipe: Recipe, options: ScoringOptions):
         self.recipe, self.split, self.num_beams = recipe, evaluation_split(recipe), options.num_beams
@@ -215,6 +218,7 @@ class RecordEvaluator:
     """Classifiers and taggers: the metrics of their reports (evaluation/reports.py)."""
 
     prompt = ""
+    is_generative = False
 
     def __init__(self, recipe: Recipe, kind: str, context: int):
         self.recipe, self.kind, self.context = recipe, kind, context

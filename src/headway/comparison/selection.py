@@ -1,9 +1,11 @@
 """Which models take part, and whether they can: checked before any of them is trained.
 
 A candidate is a template of the lineup, a family that a plug-in registers, a recipe, the folder of a finished run, or a
-model object. Finished runs and model objects are evaluated without training.
+model object. Finished runs and model objects are evaluated without training. A variant is a candidate with settings of
+its own: "gpt:model.norm=none".
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -44,6 +46,40 @@ class GivenModel:
 ModelOrName = str | LanguageModel | Seq2SeqLM | Head
 Candidate = ModelTemplate | Recipe | Path | GivenModel
 
+# ── variants ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Variant:
+    """ "gpt:model.norm=none,model.n_layers=8" is the model "gpt" with two of its settings changed."""
+
+    base: str
+    settings: list[str]
+
+    @classmethod
+    def parse(cls, name: str) -> "Variant | None":
+        """The variant of this name; None if it is not one. "gpt:norm=none" is short for "gpt:model.norm=none"."""
+        base, colon, rest = name.partition(":")
+        if not colon or Path(name).exists():
+            return None
+        settings = [setting.strip() for setting in re.split(r",(?=\s*[\w.]+=)", rest)]
+        if not base or not all(re.match(r"[\w.]+=.", setting) for setting in settings):
+            raise ConfigError(f"{name!r} is not a variant of a model: write it as gpt:model.norm=none")
+        return cls(base, [s if "." in s.partition("=")[0] else f"model.{s}" for s in settings])
+
+    @property
+    def label(self) -> str:
+        """Its name in the table, and that of its folder: "gpt:norm=none,n_layers=8"."""
+        settings = [setting.removeprefix("model.") for setting in self.settings]
+        return f"{_folder_name(self.base)}:{','.join(settings)}".replace("/", "-")
+
+
+def own_settings(models: Sequence[ModelOrName]) -> dict[str, list[str]]:
+    """The settings of the variants among these models, by their labels."""
+    variants = [Variant.parse(model) for model in models if isinstance(model, str)]
+    return {variant.label: variant.settings for variant in variants if variant is not None}
+
+
 # ── candidates ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -58,13 +94,17 @@ def find_candidates(models: Sequence[ModelOrName], kind: str) -> dict[str, Candi
         key = next(name for name in _numbered(given.name) if name not in candidates and name not in names)
         candidates[key] = given
     for name in names:
-        candidate = _find_candidate(name, kind)
+        if (variant := Variant.parse(name)) is not None:
+            candidate = _find_candidate(variant.base, kind)
+            if isinstance(candidate, Path):
+                raise ConfigError(f"{name!r}: a run is scored as it was trained, so it has no variants: name a model")
+            name = variant.label
+        else:
+            candidate = _find_candidate(name, kind)
         is_shared = sum(_folder_name(other) == _folder_name(name) for other in names) > 1
         key = str(Path(name)) if isinstance(candidate, Path) and is_shared else _folder_name(name)
         if key in candidates:
-            raise ConfigError(
-                f"{key!r} is listed twice: list each model once; to vary one, copy its TOML file under a new name"
-            )
+            raise ConfigError(f"{key!r} is listed twice: list each model once; to vary one: {key}:model.dropout=0.2")
         check_candidate(key, candidate, kind)
         candidates[key] = candidate
     return candidates

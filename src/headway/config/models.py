@@ -15,10 +15,14 @@ from headway.config.choices import one_of
 from headway.entry_points import plugin_hint
 from headway.errors import ConfigError, suggest
 
-PositionKind = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi"]
-NormKind = Literal["layer", "rms"]
+PositionKind = Literal["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi", "none"]
+NormKind = Literal["layer", "rms", "none"]
 NormOrder = Literal["pre", "post"]
 FeedForwardKind = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
+AttentionMask = Annotated[
+    Literal["causal", "none", "after-softmax"],
+    about("how the decoder hides later tokens; the other two are ablations, which let them leak"),
+]
 Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 
 # The largest whole numbers: far above any published model, and small enough to be refused, or built, in a second.
@@ -112,11 +116,18 @@ class StackConfig(ModelConfig, frozen=True, kw_only=True):
     ] = None
     dropout: Dropout = 0.1
     attention: Annotated[str, one_of("attention"), about("attention function")] = "dot-product"
+    attention_scale: Annotated[
+        Literal["sqrt", "none"], about('"none": scores are not scaled to unit variance, so the softmax saturates')
+    ] = "sqrt"
+    similarity: Annotated[Literal["dot", "cosine"], about("scores: dot products, or cosines of queries and keys")] = (
+        "dot"
+    )
     positions: Annotated[PositionKind, about("position encoding")] = "learned"
     rope_theta: Annotated[float, msgspec.Meta(ge=1), about("base of the rotary frequencies")] = 10_000.0
-    norm: Annotated[NormKind, about("LayerNorm or RMSNorm")] = "layer"
+    norm: Annotated[NormKind, about("LayerNorm, RMSNorm or neither")] = "layer"
     norm_order: Annotated[NormOrder, about("normalise before each sub-layer, or after the residual")] = "pre"
     norm_eps: Annotated[NormEps, about("added to the variance before the square root")] = 1e-5
+    residual: Annotated[Literal["add", "none"], about("add the input of each sub-layer to its output")] = "add"
     feed_forward: Annotated[FeedForwardKind, about("activation of the feed-forward layer")] = "gelu"
     bias: Annotated[bool, about("biases in linear layers and LayerNorm")] = True
     tie_embeddings: Annotated[bool, about("share the embedding matrix with the unembedding")] = True
@@ -135,6 +146,11 @@ class StackConfig(ModelConfig, frozen=True, kw_only=True):
             raise ConfigError(
                 f"n_kv_heads={self.n_kv_heads} does not divide n_heads={self.n_heads}: each key/value head "
                 f"serves the same number of query heads; possible: {_divisors(self.n_heads)}"
+            )
+        if self.attention != "dot-product" and getattr(self, "attention_mask", "causal") == "after-softmax":
+            raise ConfigError(
+                f"attention_mask='after-softmax' is a form of dot-product attention, but attention={self.attention!r}: "
+                f"choose one of the two"
             )
         if self.positions == "rotary" and (width := self.d_head or self.d_model // self.n_heads) % 2:
             raise ConfigError(f"rotary positions rotate pairs of numbers, but d_head={width} is odd; use {width + 1}")
@@ -159,6 +175,7 @@ class GPTConfig(StackConfig, frozen=True, kw_only=True):
     n_heads: PositiveInt = 12
     d_model: PositiveInt = 768
     feed_forward: FeedForwardKind = "gelu-tanh"
+    attention_mask: AttentionMask = "causal"
     bos_id: BosId = None
     eos_id: EosId = None
 
@@ -197,6 +214,7 @@ class TransformerConfig(StackConfig, frozen=True, kw_only=True):
     norm_eps: NormEps = 1e-6  # the paper gives none; tensor2tensor's
     feed_forward: FeedForwardKind = "relu"
     scale_embeddings: bool = True
+    attention_mask: AttentionMask = "causal"
     bos_id: BosId = None
     eos_id: EosId = None
 
@@ -245,7 +263,7 @@ class NPLMConfig(ModelConfig, frozen=True, kw_only=True):
     eos_id: EosId = None
 
 
-Cell = Literal["tanh", "relu", "lstm", "gru", "peephole"]
+Cell = Literal["tanh", "relu", "sigmoid", "lstm", "gru", "peephole"]
 
 
 class RNNConfig(ModelConfig, frozen=True, kw_only=True):

@@ -169,7 +169,8 @@ ALWAYS_USED = {
         "positions", "norm", "norm_order", "norm_eps", "feed_forward", "bias", "scale_embeddings", "n_segments",
         "n_encoder_layers", "n_decoder_layers", "order", "smoothing", "prune", "d_hidden", "direct", "cell",
         "input_dropout", "embedding_dropout", "weight_drop", "reverse_source", "d_attention", "d_out",
-        "n_buckets", "init_from", "lora_rank", "lora_alpha",
+        "n_buckets", "init_from", "lora_rank", "lora_alpha", "attention_scale", "similarity", "residual",
+        "attention_mask",
     ),
 }  # fmt: skip
 

@@ -39,7 +39,14 @@ from headway.costs.formula import Formula, symbols
 b, n, s, V, C, h, g, k, f, r, a, o, w, d = symbols("b n s V C h g k f r a o w d")
 ONE, ZERO = Formula.constant(1), Formula()
 
-CELL_MATRICES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4, "peephole": 4}  # of a recurrent cell, for each of x and h
+CELL_MATRICES = {
+    "tanh": 1,
+    "relu": 1,
+    "sigmoid": 1,
+    "gru": 3,
+    "lstm": 4,
+    "peephole": 4,
+}  # of a recurrent cell, for each of x and h
 SOFTMAX_FLOPS = 5  # per score: maximum, difference, exponential, sum, quotient
 
 # What is computed:

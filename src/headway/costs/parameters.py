@@ -246,6 +246,8 @@ def _positions(c: StackConfig, group: str, *, is_causal: bool) -> list[Component
 
 
 def _norm(c: StackConfig) -> Formula:
+    if c.norm == "none":
+        return ZERO
     return 2 * d if c.bias and c.norm == "layer" else d
 
 

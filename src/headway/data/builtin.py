@@ -1,5 +1,6 @@
 """Built-in corpora: text that ships with every CPython, generated tasks, and reviews from an installed package."""
 
+import random
 import sysconfig
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,6 +9,8 @@ from pathlib import Path
 from headway.data.movie_reviews import REVIEW_SOURCES, movie_reviews
 from headway.data.records import Kind, Record
 from headway.data.synthetic_tasks import TASKS, is_task, task_pairs
+
+LETTER_DOCUMENTS, LETTERS_PER_DOCUMENT = 400, 500
 
 
 def pydocs() -> Iterator[str]:
@@ -31,9 +34,18 @@ def stdlib() -> Iterator[str]:
             yield text
 
 
+def letters() -> Iterator[str]:
+    """Random letters from a to h: 400 documents, 0.2 MB. Nothing can be predicted, so no model that does not see its
+    targets gets below log2(8) = 3 bits per byte."""
+    rng = random.Random("letters")
+    for _ in range(LETTER_DOCUMENTS):
+        yield "".join(rng.choices("abcdefgh", k=LETTERS_PER_DOCUMENT))
+
+
 CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
     "pydocs": pydocs,
     "stdlib": stdlib,
+    "letters": letters,
     **{name: partial(task_pairs, name) for name in TASKS},
     **{name: partial(movie_reviews, name) for name in REVIEW_SOURCES},
 }

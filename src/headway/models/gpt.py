@@ -15,7 +15,15 @@ from torch import Tensor, nn
 
 from headway.config import GPTConfig
 from headway.models.base import AutoregressiveLM, check_context, mask_padding
-from headway.models.builders import build_blocks, build_final_norm, build_positions, check_batch_size, start_cache
+from headway.models.builders import (
+    build_blocks,
+    build_final_norm,
+    build_positions,
+    check_batch_size,
+    decoder_mask,
+    start_cache,
+    step_mask,
+)
 from headway.nn import AttentionContext, Embedding, KVCache, masks
 from headway.nn.beam_cache import Cache
 from headway.nn.init import draw_normal, normal
@@ -57,17 +65,15 @@ class GPT(AutoregressiveLM):
         return self.unembed(self.hidden_states(ids, lengths, documents))
 
     def hidden_states(self, ids: Tensor, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
-        """Final hidden states (B, T, D). Padding comes last, so the causal mask alone hides it."""
-        ids, _ = mask_padding(ids, lengths)
+        """Final hidden states (B, T, D)."""
+        ids, lengths = mask_padding(ids, lengths)
         check_context(ids.shape[-1], self.positions.limit, self.config.positions)
         row_pos = torch.arange(ids.shape[-1], device=ids.device)[None]
         pos = row_pos if documents is None else masks.positions_in(documents)
-        mask = None
-        if documents is not None:
-            mask = masks.document(documents)[:, None] & masks.causal(ids.shape[-1], device=ids.device)
+        causal, mask = decoder_mask(self.config, ids, lengths, documents)
         # A bias depends only on distances, which do not change with a document's offset in the row.
         bias, qkv_transform = self.positions.bias(row_pos, row_pos), self.positions.qkv_transform(pos)
-        ctx = AttentionContext(causal=mask is None, mask=mask, bias=bias, qkv_transform=qkv_transform)
+        ctx = AttentionContext(causal=causal, mask=mask, bias=bias, qkv_transform=qkv_transform)
         x = self.dropout(self.positions.embed(self.embedding(ids), pos))
         for block in self.blocks:
             x = block(x, ctx)
@@ -83,9 +89,10 @@ class GPT(AutoregressiveLM):
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, state.batch_size)
         update = state.extend(ids.shape[1], lengths)
+        causal, mask = step_mask(self.config, update)
         ctx = AttentionContext(
-            causal=update.causal,
-            mask=update.mask,
+            causal=causal,
+            mask=mask,
             bias=update.bias(self.positions),
             qkv_transform=self.positions.qkv_transform(update.pos),
         )

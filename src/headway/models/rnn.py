@@ -29,7 +29,7 @@ from headway.nn.embedding import check_ids
 from headway.nn.recurrent import Recurrent, RecurrentState, variational_dropout
 from headway.nn.state import describe_state, row_indices
 
-CELL_NAMES = {"tanh": "RNN", "relu": "RNN", "lstm": "LSTM", "peephole": "LSTM", "gru": "GRU"}
+CELL_NAMES = {"tanh": "RNN", "relu": "RNN", "sigmoid": "RNN", "lstm": "LSTM", "peephole": "LSTM", "gru": "GRU"}
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from headway import __version__
 from headway.config import StackConfig
+from headway.config.ablations import ablated_settings
 from headway.config.presets import PRESETS
 from headway.devices import parse_device, parse_dtype
 from headway.errors import CheckpointError, ConfigError
@@ -126,8 +127,9 @@ def layout_of(model: Model) -> Layout | None:
 
 
 def _is_built_in(model: Model) -> bool:
-    """Whether transformers may know the model: not one of a plug-in, nor with a plug-in's attention."""
+    """Whether transformers may know the model: not one of a plug-in, nor with a plug-in's attention, nor ablated."""
     is_standard = isinstance(model.config, StackConfig) and model.config.attention == "dot-product"
+    is_standard = is_standard and not ablated_settings(model.config)
     return is_standard and type(model).__module__.startswith("headway.")
 
 

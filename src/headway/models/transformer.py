@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from headway.config import TransformerConfig
 from headway.models.base import EncoderDecoder, check_context, check_source, mask_padding, require_source
 from headway.models.bert import check_mask
-from headway.models.builders import build_blocks, build_final_norm, build_positions, check_batch_size, start_cache
+from headway.models.builders import (
+    build_blocks,
+    build_final_norm,
+    build_positions,
+    check_batch_size,
+    decoder_mask,
+    start_cache,
+    step_mask,
+)
 from headway.nn import AttentionContext, Embedding, KVCache
 from headway.nn.beam_cache import BeamCache, BeamCacheUpdate, Cache
 from headway.nn.embedding import check_shape
@@ -121,15 +129,20 @@ class Decoder(nn.Module):
         return CrossAttentionCache(torch.stack(keys), torch.stack(values), mask)
 
     def forward(
-        self, x: Tensor, source: CrossAttentionCache, update: CacheUpdate | BeamCacheUpdate | None = None
+        self,
+        x: Tensor,
+        source: CrossAttentionCache,
+        causal: bool,
+        mask: Tensor | None,
+        update: CacheUpdate | BeamCacheUpdate | None = None,
     ) -> Tensor:
-        """x (B, T, D) → hidden states (B, T, D) before the final norm; with `update`, x follows the cached tokens."""
+        """x (B, T, D) → hidden states (B, T, D) before the final norm; with `update`, x follows the cached tokens.
+        `causal` and `mask` are those of an `AttentionContext`."""
         if update is None:
             pos = torch.arange(x.shape[1], device=x.device)[None]
-            causal, mask, bias = True, None, self.positions.bias(pos, pos)
+            bias = self.positions.bias(pos, pos)
         else:
-            pos = update.pos
-            causal, mask, bias = update.causal, update.mask, update.bias(self.positions)
+            pos, bias = update.pos, update.bias(self.positions)
         ctx = AttentionContext(causal=causal, mask=mask, bias=bias, qkv_transform=self.positions.qkv_transform(pos))
         x = self.dropout(self.positions.embed(x, pos))
         for i, block in enumerate(self.blocks):
@@ -175,11 +188,12 @@ class Transformer(EncoderDecoder):
         self, ids: Tensor, lengths: Tensor | None = None, *, source: Tensor, source_mask: Tensor | None = None
     ) -> Tensor:
         """Final hidden states (B, T, D)."""
-        ids, _ = mask_padding(ids, lengths)
+        ids, lengths = mask_padding(ids, lengths)
         check_context(ids.shape[-1], self.decoder.positions.limit, self.config.positions)
         check_source(ids, source)
         cross_cache = self.decoder.project(self.encode(source, source_mask), source_mask)
-        return self.decoder.norm(self.decoder(self.embedding(ids), cross_cache))
+        causal, mask = decoder_mask(self.config, ids, lengths, documents=None)
+        return self.decoder.norm(self.decoder(self.embedding(ids), cross_cache, causal, mask))
 
     def start(
         self,
@@ -203,5 +217,5 @@ class Transformer(EncoderDecoder):
         ids, lengths = mask_padding(ids, lengths)
         check_batch_size(ids, state.cache.batch_size)
         update = state.cache.extend(ids.shape[1], lengths)
-        x = self.decoder(self.embedding(ids), state.source, update)
+        x = self.decoder(self.embedding(ids), state.source, *step_mask(self.config, update), update)
         return self.decoder.norm(x), replace(state, cache=update.updated_cache())

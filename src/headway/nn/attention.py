@@ -56,7 +56,7 @@ def dot_product_attention(
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention, written for readability. See `AttentionFn` for the arguments."""
-    k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
     if bias is not None:
         scores = scores + bias
@@ -170,7 +170,7 @@ def _causal_block_mask(n_queries: int, n_keys: int, device: torch.device) -> Any
     return create_block_mask(mask_mod, None, None, n_queries, n_keys, device=device)
 
 
-def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
+def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B, G, S, K) → (B, H, S, K): key/value head g serves H/G consecutive query heads."""
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
@@ -180,6 +180,28 @@ def _with_causal(mask: Tensor | None, causal: bool, n_queries: int, n_keys: int,
         return mask
     causal_mask = masks.causal(n_queries, n_keys, device=device)
     return causal_mask if mask is None else mask & causal_mask
+
+
+# ── other scores ──────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# similarity   scale     score            standard deviation for random q and k with entries of variance 1
+# dot          sqrt      q·k / √K         1: the definition above
+# dot          none      q·k              √K, so the softmax saturates as heads get wider
+# cosine       sqrt      √K cos(q, k)     1
+# cosine       none      cos(q, k)        1/√K, so the softmax is nearly uniform
+#
+# Every attention function divides by √K, so the queries are multiplied by what is missing.
+
+
+def scale_queries(q: Tensor, similarity: str, scale: str) -> Tensor:
+    """Queries (B, H, T, K) for which q·k / √K, with keys of `scale_keys`, is the score in the table above."""
+    if similarity == "dot":
+        return q if scale == "sqrt" else q * math.sqrt(q.shape[-1])
+    return F.normalize(q, dim=-1) * (q.shape[-1] if scale == "sqrt" else math.sqrt(q.shape[-1]))
+
+
+def scale_keys(k: Tensor, similarity: str) -> Tensor:
+    return k if similarity == "dot" else F.normalize(k, dim=-1)
 
 
 ATTENTIONS: dict[str, AttentionFn] = {
@@ -214,10 +236,13 @@ class SelfAttention(nn.Module):
         n_kv_heads: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        similarity: str = "dot",
+        scale: str = "sqrt",
     ):
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_head = d_head or d_model // n_heads
+        self.similarity, self.scale = similarity, scale
         self.heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)  # number of heads of q, k and v
         self.qkv = Linear(d_model, [n * self.d_head for n in self.heads], bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
@@ -233,6 +258,7 @@ class SelfAttention(nn.Module):
         q, k, v = qkv.split(self.heads, dim=1)
         if ctx.qkv_transform is not None:
             q, k, v = ctx.qkv_transform(q, k, v)
+        q, k = scale_queries(q, self.similarity, self.scale), scale_keys(k, self.similarity)
         if cache is not None:
             k, v = cache.append(k, v)  # (B, G, S, K): all positions so far
         dropout = self.dropout if self.training else 0.0
@@ -255,10 +281,13 @@ class CrossAttention(nn.Module):
         n_kv_heads: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        similarity: str = "dot",
+        scale: str = "sqrt",
     ):
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_head = d_head or d_model // n_heads
+        self.similarity, self.scale = similarity, scale
         self.q = Linear(d_model, self.n_heads * self.d_head, bias=bias)
         self.kv = Linear(d_model, [self.n_kv_heads * self.d_head] * 2, bias=bias)
         self.out = Linear(self.n_heads * self.d_head, d_model, bias=bias)
@@ -269,10 +298,11 @@ class CrossAttention(nn.Module):
         """source (B, S, D) → keys and values (B, G, S, K)."""
         kv = self.kv(source).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, 2G, S, K)
         keys, values = kv.chunk(2, dim=1)
-        return keys, values
+        return scale_keys(keys, self.similarity), values
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:  # x (B, T, D)
         q = self.q(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H, T, K)
+        q = scale_queries(q, self.similarity, self.scale)
         dropout = self.dropout if self.training else 0.0
         y, _ = self.attention_fn(q, keys, values, mask=mask, dropout=dropout)
         return self.out(_merge_heads(y))

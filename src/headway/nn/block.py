@@ -13,6 +13,7 @@ class Block(nn.Module):
     """norm_order "pre":  x + f(norm(x))   Radford et al. 2019, §2.3; trains without warm-up (Xiong et al. 2020)
     norm_order "post": norm(x + f(x))   Vaswani et al. 2017, §3.1
 
+    `residual` False leaves "x +" out: an ablation, which hardly trains in deep stacks (He et al. 2016).
     Dropout applies to the output of each f, before the residual is added (Vaswani et al. 2017, §5.4).
     """
 
@@ -24,6 +25,7 @@ class Block(nn.Module):
         *,
         norm_order: str,
         dropout: float,
+        residual: bool = True,
         cross_attention: CrossAttention | None = None,
     ):
         super().__init__()
@@ -32,7 +34,7 @@ class Block(nn.Module):
             self.cross_attention, self.cross_norm = cross_attention, norm()
         self.feed_forward, self.norm2 = feed_forward, norm()
         self.dropout = nn.Dropout(dropout)
-        self.norm_first = norm_order == "pre"
+        self.norm_first, self.residual = norm_order == "pre", residual
 
     def forward(
         self,
@@ -47,6 +49,8 @@ class Block(nn.Module):
         return self._residual(x, self.norm2, self.feed_forward)
 
     def _residual(self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor]) -> Tensor:
+        if not self.residual:
+            return self.dropout(f(norm(x))) if self.norm_first else norm(self.dropout(f(x)))
         if self.norm_first:
             return x + self.dropout(f(norm(x)))
         return norm(x + self.dropout(f(x)))

@@ -11,5 +11,7 @@ RMSNorm = nn.RMSNorm
 
 
 def make_norm(kind: str, d_model: int, *, eps: float, bias: bool) -> nn.Module:
-    """The norm named `kind` in the config: "layer", or "rms" (which has no bias)."""
+    """The norm named `kind` in the config: "layer", "rms" (which has no bias), or "none"."""
+    if kind == "none":
+        return nn.Identity()
     return RMSNorm(d_model, eps=eps) if kind == "rms" else LayerNorm(d_model, eps=eps, bias=bias)

@@ -20,7 +20,7 @@ QKVTransform = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class Positions(nn.Module):
-    """No positions at all; the base class of the six kinds. `pos` (B or 1, T) counts from 0 at the start of a text."""
+    """No positions, and the base class of the six kinds. `pos` (B or 1, T) counts from 0 at the start of a text."""
 
     limit: int | None = None  # longest sequence; None if unlimited
 
@@ -190,4 +190,6 @@ def make_positions(
             return Relative(context, n_heads, is_causal=is_causal)
         case "alibi":
             return ALiBi(n_heads)
+        case "none":
+            return Positions()
     raise ValueError(f"no positions named {kind!r}")  # configs are validated: only a bug gets here

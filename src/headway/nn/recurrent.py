@@ -1,6 +1,6 @@
 """Recurrent layers: a hidden state summarises the past (Elman 1990; Hochreiter & Schmidhuber 1997).
 
-    tanh       h = tanh(W_x x + W_h h + b)                              relu: the same with max(0, ·)
+    tanh       h = tanh(W_x x + W_h h + b)                              relu, sigmoid: the same with max(0, ·) or σ
 
     lstm       i = σ(W_xi x + W_hi h + b_i)         input gate          peephole: the gates also see the cell,
                f = σ(W_xf x + W_hf h + b_f)         forget gate           i and f the old one by W_ci c and W_cf c,
@@ -11,7 +11,8 @@
     gru        r, z = σ(…);  h = (1 − z) tanh(W_xn x + b_n + r (W_hn h + b_hn)) + z h        (Cho et al. 2014)
 
 `steps` is the definition, one token at a time; `forward` computes the same with torch's fused kernels (cuDNN on a GPU)
-where they exist: there are none for peepholes. Weights have the layout of torch.nn.LSTM, gates i, f, c, o stacked.
+where they exist: there are none for peepholes and sigmoid. Weights have the layout of torch.nn.LSTM, gates i, f, c, o
+stacked.
 """
 
 import math
@@ -26,8 +27,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 # cuDNN wants contiguous weights and copies them together at every call; weight drop makes new ones each time anyway.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
-CellKind = Literal["tanh", "relu", "lstm", "gru", "peephole"]
-GATES: dict[str, int] = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3, "peephole": 4}
+CellKind = Literal["tanh", "relu", "sigmoid", "lstm", "gru", "peephole"]
+GATES: dict[str, int] = {"tanh": 1, "relu": 1, "sigmoid": 1, "lstm": 4, "gru": 3, "peephole": 4}
+NOT_FUSED = ("sigmoid", "peephole")  # cells without a kernel in torch
 RecurrentState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (B, D)
 
 
@@ -72,6 +74,8 @@ class Recurrent(nn.Module):
                     h = torch.tanh(from_x + from_h)
                 case "relu":
                     h = torch.relu(from_x + from_h)
+                case "sigmoid":
+                    h = torch.sigmoid(from_x + from_h)
                 case "gru":
                     (x_r, x_z, x_n), (h_r, h_z, h_n) = from_x.chunk(3, dim=-1), from_h.chunk(3, dim=-1)
                     r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
@@ -96,7 +100,7 @@ class Recurrent(nn.Module):
             x, state = x.to(dtype), tuple(t.to(dtype) for t in state)
             if lengths is not None:
                 return self._ragged(x, state, lengths.cpu(), weight_h)
-            if self.kind == "peephole":
+            if self.kind in NOT_FUSED:
                 return self.steps(x, state, weight_h)
             if x.shape[1] == 1:
                 return self._cell(x, state, weight_h)
@@ -106,7 +110,7 @@ class Recurrent(nn.Module):
         """The autocast dtype for sequence kernels on a GPU: cuDNN by itself would choose float16, whose range is too
         small for gradients. Single steps keep the weights' dtype, so the state is not rounded at every step."""
         use_autocast = (
-            torch.is_autocast_enabled(x.device.type) and x.is_cuda and x.shape[1] > 1 and self.kind != "peephole"
+            torch.is_autocast_enabled(x.device.type) and x.is_cuda and x.shape[1] > 1 and self.kind not in NOT_FUSED
         )
         return torch.get_autocast_dtype(x.device.type) if use_autocast else self.weight_h.dtype
 
@@ -138,7 +142,7 @@ class Recurrent(nn.Module):
         self, x: Tensor, state: RecurrentState, lengths: Tensor, weight_h: Tensor
     ) -> tuple[Tensor, RecurrentState]:
         has_tokens = (lengths > 0).to(x.device)[:, None]
-        if self.kind == "peephole":
+        if self.kind in NOT_FUSED:
             return self._ragged_steps(x, state, lengths.to(x.device), weight_h)
         packed = pack_padded_sequence(x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
         order, inverse = packed.sorted_indices, packed.unsorted_indices

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from headway.config import ModelConfig, Recipe, as_recipe
+from headway.config.ablations import ablation_warnings
 from headway.data.token_shards import OnPrepare
 from headway.devices import matmul_dtype, parse_device
 from headway.errors import ConfigError, count
@@ -150,6 +151,8 @@ def _train(
         threads = cpu_threads(recipe.train.threads, device, stored=stored, on_message=callbacks.on_message)
         exit_stack.enter_context(threads)  # also for the last validation
         callbacks.on_message(_describe_model(model, recipe, device, dist))
+        for warning in ablation_warnings(model.config):
+            callbacks.on_message(f"warning     {warning}")
         trainer = build_trainer(
             task, model, run, dist, device, transfer, on_message=callbacks.on_message, on_step=callbacks.on_step
         )

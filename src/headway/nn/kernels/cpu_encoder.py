@@ -55,6 +55,7 @@ def can_fuse(block: Block) -> bool:
     return (
         all(type(layer) is Linear for layer in (attention.qkv, attention.out, feed_forward.up, feed_forward.down))
         and feed_forward.activation in POST_OPS
+        and block.residual
         and not is_exchanged
         and not has_hooks
     )
