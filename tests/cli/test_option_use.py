@@ -92,6 +92,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
         "data my.txt --tokenizer my-bpe --prepare {}": ["--samples 1", "--limit 2"],
     },
     "show curves": {"show curves runs/demo {}": ["--theme dark"]},
+    "show routing": {"show routing {}": ["--seed 1", "--theme dark"]},
     "show sensitivity": {"show sensitivity runs/demo --distance 2 {}": ["--theme dark"]},
     "show sampling": {
         "show sampling {}": ["--seed 1", "--theme dark"],
@@ -152,6 +153,7 @@ ALWAYS: dict[str, list[str]] = {
     "models": ["WORD"],
     "cost": ["MODELS", "--set", "--batch-size", "--seq-len", "--dtype", "--plot"],
     "show model": ["MODEL", "--set"],
+    "show routing": ["--tokens", "--width", "--out"],
 }  # fmt: skip
 
 
