@@ -20,7 +20,7 @@ SLOW_FILES = [
     "test_help.py",
     "test_compare.py",
     "test_examples.py",
-    "test_docs.py",
+    "test_pages.py",
 ]
 
 
@@ -35,6 +35,14 @@ def pytest_collection_modifyitems(items):
 def _temporary_token_cache(tmp_path_factory):
     """Prepared tokens go to a temporary folder, also in the commands that tests start."""
     os.environ["HEADWAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory):
+    """A folder with small runs, tokenizers and texts, made once per session. Copy it before you change it."""
+    from tests.cli.conftest import make_workspace
+
+    return make_workspace(tmp_path_factory.mktemp("workspace"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,24 +1,18 @@
-"""What can be checked of the docs without judging their prose."""
+"""What can be checked of the docs without judging their prose. tests/docs/ runs their code."""
 
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import headway
-from headway.data.synthetic_tasks import task_pairs
-from tests.cli.running import exit_code
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 FOLDERS = (ROOT, DOCS, DOCS / "howto", DOCS / "models")
 PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 MAX_COLUMNS = 120
-MAX_TEXT_BYTES = 40_000  # of a text that a page writes, where it is run
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -63,63 +57,6 @@ def test_every_page_is_on_the_start_page_or_among_the_models():
             name = page.relative_to(DOCS).with_suffix("")
             assert f"({name}.md)" in text, f"docs/{start} does not link to {name}.md"
             assert re.search(rf"^{name}$", text, re.MULTILINE), f"no toctree of docs/{start} has {name}"
-
-
-# ── pages that are run ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("name", ["tutorial", "howto/classify", "howto/translate", "howto/tokenizer"])
-def test_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch, capsys):
-    """Commands, Python and the recipes to save, in one folder and in the order of the page, with short trainings."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setitem(task_pairs.__kwdefaults__, "n", 300)  # pairs of a synthetic task, in place of 20,000
-    names = {"__name__": name}  # a Python block may use what those above it define
-    for kind, code, before in blocks(DOCS / f"{name}.md"):
-        if kind == "console":
-            for command in commands(code):
-                run_command(command, capsys)
-        elif kind == "python":
-            exec(compile(code, f"{name}.md", "exec"), names)
-        elif kind == "toml" and (file := re.search(r"[Ss]ave this as\s+`([\w.]+)`", before)):
-            Path(file[1]).write_text(code, encoding="utf-8")
-
-
-def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
-    """The language of each code block, its code, and the text before it."""
-    end = 0
-    text = page.read_text(encoding="utf-8")
-    for block in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        yield block[1], block[2], text[end : block.start()]
-        end = block.end()
-
-
-def commands(session: str) -> list[str]:
-    """The commands of a console session, without their output."""
-    return re.findall(r"^\$ (.+)$", session.replace("\\\n", " "), re.MULTILINE)
-
-
-def run_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = re.sub(r"\s+# .*$", "", command)
-    if not command.startswith("headway "):
-        subprocess.run(command, shell=True, check=True)
-        for text in Path().glob("*.txt"):
-            os.truncate(text, min(text.stat().st_size, MAX_TEXT_BYTES))
-        return
-    code = exit_code(shortened(command).removeprefix("headway "))
-    out, err = capsys.readouterr()
-    assert code == 0, f"{command}\n{err}"
-    output = re.search(r"--out (\S+)", command)
-    assert Path(output[1]).exists() if output else out, command
-
-
-def shortened(command: str) -> str:
-    """The command with less training, so that a page runs in seconds."""
-    if command.startswith("headway train ") and "--resume" not in command:
-        return f"{command} --set train.steps=4 --set train.batch_size=4"
-    if command.startswith("headway eval runs/dates"):
-        return f"{command} --limit 10 --num-beams 1"
-    return re.sub(r"--tokens \S+", "--tokens 3k --params 100k", command)
 
 
 # ── the reference, which Sphinx builds from pages that docs/_ext writes ───────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Code that users read runs as it stands: examples, the README, the docs, and doctests."""
+"""Code that users read runs as it stands: examples and doctests. tests/docs/ runs the README and the docs."""
 
 import doctest
 import importlib
@@ -7,20 +7,14 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import headway
-from headway import tokenizers
 from headway.data.synthetic_tasks import task_pairs
 
 ROOT = Path(__file__).parent.parent
 OWN_TEXT = ROOT / "examples" / "own_text.py"
-
-
-def python_blocks(file):
-    return re.findall(r"```python\n(.*?)```", (ROOT / file).read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_own_text_learns_dates(tmp_path, monkeypatch, capsys):
@@ -38,34 +32,6 @@ def test_own_text_takes_a_file(tmp_path):
     command = [sys.executable, OWN_TEXT, tmp_path / "my.txt", "--steps", "5"]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "bits per byte" in process.stdout
-
-
-@pytest.fixture
-def workspace(tmp_path, monkeypatch):
-    """The working directory, with a model at runs/demo."""
-    monkeypatch.chdir(tmp_path)
-    model = headway.create("gpt-tiny", vocab_size=300)
-    model.tokenizer = tokenizers.train("bpe", ["The statement is a statement."] * 9, 300)
-    model.save("runs/demo")
-    return tmp_path
-
-
-def test_the_python_of_the_readme_runs(workspace, capsys):
-    usage, contract = python_blocks("README.md")
-    exec(usage, {})
-    assert capsys.readouterr().out
-    assert (workspace / "my-model" / "config.json").is_file()
-    namespace: dict[str, Any] = {}
-    exec(contract, namespace)
-    assert namespace["state"].length.tolist() == [3, 3, 3]
-
-
-@pytest.mark.parametrize("page", ["tokenizers", "data", "training", "decoding", "translation"])
-def test_the_python_of_the_docs_runs(page, workspace):
-    blocks = python_blocks(f"docs/{page}.md")
-    assert blocks
-    for block in blocks:
-        exec(block, {})
 
 
 def test_the_tree_of_the_readme_is_the_tree():

@@ -176,17 +176,6 @@ def test_an_unregistered_name_points_to_plugin():
 # ── register ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_examples_of_the_docs_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(encoding="utf-8"), re.DOTALL)
-    namespace: dict[str, object] = {"__name__": "extend"}
-    for block in blocks:
-        exec(compile(block, "docs/extend.md", "exec"), namespace)
-    out = capsys.readouterr().out
-    assert "Result(" in out
-    assert "True" in out
-    assert "['Hello.', 'Good bye.']" in out
-
-
 def test_a_name_is_taken_once():
     register_last()
     with pytest.raises(ConfigError, match="already a family named 'last': pass replace=True"):

@@ -1,4 +1,4 @@
-"""A workspace with everything that the examples of the help texts refer to, made once per session."""
+"""A workspace with everything that the examples of the help texts and of the docs refer to."""
 
 import contextlib
 import io
@@ -33,10 +33,9 @@ SETUP = [
 ]
 
 
-@pytest.fixture(scope="session")
-def workspace(tmp_path_factory):
-    """A folder with small runs (a GPT, word n-grams, a translation model, encoders), tokenizers, texts and labels."""
-    folder = tmp_path_factory.mktemp("workspace")
+def make_workspace(folder):
+    """Fill a folder with small runs (a GPT, word n-grams, a translation model, encoders), tokenizers, texts, labels."""
+    folder.mkdir(exist_ok=True)
     (folder / "my.txt").write_text("The cat sat on the mat. " * 50)
     (folder / "other.txt").write_text("The dog sat on the roof. " * 50)
     (folder / "prompts.txt").write_text("The\nThe cat\n")

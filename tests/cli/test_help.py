@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import typer
 
-import headway
 from headway.cli import VERBS, app
 from headway.cli.help import SECTIONS
 from headway.cli.sampler_options import COMMON_FLAGS, flag_help
@@ -17,7 +16,7 @@ from headway.data.synthetic_tasks import task_pairs
 from headway.sampling.specs import FLAT_NAMES, SAMPLER_SPECS, SHARED_PARAMETERS
 from headway.training import resume_check
 from tests.cli.conftest import TINY
-from tests.cli.running import run
+from tests.cli.running import run, train_until
 
 
 def commands(group, path=()):
@@ -133,24 +132,6 @@ def output_of(words):
     if words[0] == "convert":
         return Path(words[2])
     return Path(words[words.index("--out") + 1]) if "--out" in words else None
-
-
-def train_until(recipe_file, run, ranks, kill_step, folder):
-    """In place of the processes of `check resume` (tests/training/test_resume.py has those): train in this process, and
-    stop by an exception after `kill_step`."""
-
-    class PowerCut(BaseException):
-        pass
-
-    def cut(progress):
-        if progress.step == kill_step:
-            raise PowerCut
-
-    try:
-        headway.train(headway.load_recipe(recipe_file), out=run.path, resume=True, on_step=cut)
-    except PowerCut:
-        return True
-    return False
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -474,15 +474,6 @@ def test_a_report_reads_well():
     assert {result["name"] for result in document["results"]} == {"members", *PROPERTIES} - {"source"}
 
 
-def test_the_example_of_the_docs_prints_what_the_docs_say(capsys):
-    page = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BagOfWords" in block)
-    (shown,) = (block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "BagOfWords" in block)
-    exec(code, {"__name__": "docs"})
-    printed = capsys.readouterr().out.splitlines()
-    assert [line for line in shown.splitlines() if line != "…" and line not in printed] == []
-
-
 def test_the_docs_describe_every_property():
     page = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
     assert [name for name in ("members", *PROPERTIES) if f"`{name}`" not in page] == []

@@ -1,0 +1,31 @@
+"""Every page runs from top to bottom, and prints what it says."""
+
+import pytest
+
+from tests.docs.blocks import find_pages, page_name, read_blocks, unattached_marks
+from tests.docs.files import copy_folder, make_page_folder
+from tests.docs.session import RUN_LANGUAGES, Session
+
+PAGES = find_pages()
+PAGES_WITH_CODE = [page for page in PAGES if any(block.language in RUN_LANGUAGES for block in read_blocks(page))]
+
+
+@pytest.fixture(scope="module")
+def page_folder(workspace, tmp_path_factory):
+    return make_page_folder(tmp_path_factory.mktemp("docs") / "page", workspace)
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=page_name)
+def test_the_page_runs_and_prints_what_it_says(page, page_folder, tmp_path, monkeypatch):
+    copy_folder(page_folder, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    report = Session(page).run()
+    if report.failures:
+        pytest.fail("\n".join(report.failures), pytrace=False)
+    code = [block for block in read_blocks(page) if block.language in RUN_LANGUAGES]
+    assert report.n_run + len(report.skipped) == len(code), "a block is neither run nor marked"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_mark_is_directly_above_a_block(page):
+    assert [f"{page_name(page)}:{line.number}" for line in unattached_marks(page)] == []
