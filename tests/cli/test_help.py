@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from headway.cli import VERBS, app
-from headway.cli.help import SECTIONS
 from headway.cli.sampler_options import COMMON_FLAGS, flag_help
+from headway.cli.show import SUBCOMMANDS
 from headway.data.synthetic_tasks import task_pairs
 from headway.sampling.specs import FLAT_NAMES, SAMPLER_SPECS, SHARED_PARAMETERS
 from headway.training import resume_check
@@ -54,19 +54,44 @@ def test_help_starts_with_an_imperative_sentence_and_has_an_example(name):
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_listed_commands_have_one_short_sentence(name, capsys):
+def test_listed_commands_have_one_short_sentence_on_one_line(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert is_imperative_sentence(GROUPS[name].help)
     listing = run("--help" if name == "headway" else f"{name} --help", capsys)[1]
     for command in GROUPS[name].commands:
-        (summary,) = re.findall(rf"^  {command} +(.+(?:\n {{5,}}.+)*)$", listing, re.MULTILINE)
-        assert is_imperative_sentence(" ".join(summary.split())), summary
+        (summary,) = re.findall(rf"^  {command} +(.+)$", listing, re.MULTILINE)
+        assert is_imperative_sentence(summary), summary
 
 
-def test_commands_stand_in_sections(capsys):
-    listing = run("--help", capsys)[1]
-    assert re.findall(r"^(\w.+):$", listing, re.MULTILINE) == [*SECTIONS, "Options"]
-    assert [*VERBS] == [*SECTIONS]
-    assert {name for verbs in VERBS.values() for name, *_ in verbs} == HEADWAY.commands.keys()
+@pytest.mark.parametrize(("name", "table"), [("headway", VERBS), ("show", SUBCOMMANDS)])
+def test_every_command_stands_in_a_section_of_the_table(name, table, capsys):
+    """A command added in another way than by the table would stand under "Commands"."""
+    listing = run("--help" if name == "headway" else f"{name} --help", capsys)[1]
+    headings = re.findall(r"^(\w.+):$", listing, re.MULTILINE)
+    assert [heading for heading in headings if heading not in ("Options", "Examples")] == [*table]
+    listed = re.findall(r"^  ([a-z][a-z-]+)  +[A-Z]", listing, re.MULTILINE)
+    assert listed == [name for commands in table.values() for name, *_ in commands]
+    assert {*listed} == {*GROUPS[name].commands}
+
+
+def test_help_names_the_five_things_to_do():
+    assert [*VERBS] == ["Train", "Use", "Look inside", "Check", "Data"]
+
+
+@pytest.mark.parametrize("name", [name for name in GROUPS if name != "headway"])
+def test_a_group_ends_with_examples_of_its_commands(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    examples = re.findall(r"^  headway (.+)$", run(f"{name} --help", capsys)[1].partition("Examples:")[2], re.MULTILINE)
+    assert len(examples) >= 3
+    assert {*examples} <= {*EXAMPLES}
+
+
+def test_headings_are_bold_in_a_terminal_only(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b" not in run("show --help", capsys)[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "\n\x1b[1mAttention\x1b[0m:\n" in run("show --help", capsys)[1]
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *GROUPS])

@@ -6,7 +6,6 @@ signal n. Verbs import torch when they run, so that `--help` is instant.
 
 import os
 import sys
-from collections.abc import Callable
 
 import typer
 
@@ -34,7 +33,7 @@ from headway.cli import (
     train,
     translate,
 )
-from headway.cli.help import CommandApp
+from headway.cli.help import CommandApp, Sections
 from headway.errors import HeadwayError
 from headway.termination import exit_on_signals
 
@@ -65,8 +64,7 @@ def _global_options(
     pass
 
 
-# Section of `headway --help` → its commands: name, one sentence, and the function or the app with sub-commands.
-VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
+VERBS: Sections = {
     "Train": [
         ("demo", "Train a small GPT in a little over a minute and sample from it.", demo.demo),
         ("train", "Train a model from a recipe, or resume a run.", train.train),
@@ -99,12 +97,7 @@ VERBS: dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]] = {
         ("tokenizer", "Train, use and compare tokenizers.", tokenizer.app),
     ],
 }
-for _section, _verbs in VERBS.items():
-    for _name, _summary, _verb in _verbs:
-        if isinstance(_verb, typer.Typer):
-            app.add_typer(_verb, name=_name, short_help=_summary, rich_help_panel=_section)
-        else:
-            app.command(_name, short_help=_summary, rich_help_panel=_section)(_verb)
+app.add_sections(VERBS)
 
 
 def main(argv: list[str] | None = None) -> None:

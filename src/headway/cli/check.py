@@ -28,7 +28,7 @@ app = CommandApp(help="Check guarantees on your own machine: exact resume, cachi
 MAX_SEED = 2**63  # of torch.Generator
 
 
-@app.command()
+@app.command(short_help="Check that a killed and resumed run equals an uninterrupted one.")
 def resume(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe by name, a TOML file, or a run.")],
     settings: Settings = None,
@@ -69,7 +69,7 @@ def resume(
     raise typer.Exit(0 if report.is_exact else 1)
 
 
-@app.command()
+@app.command(short_help="Check that decoding with a cache equals one forward pass.")
 def cached(
     model: ModelArgument,
     text: Text = None,
@@ -96,7 +96,7 @@ def cached(
     _report(difference, atol, model, len(inputs.ids), "decoding with a cache and one forward pass", json)
 
 
-@app.command()
+@app.command(short_help="Check that a text in a padded batch scores the same as alone.")
 def batched(
     model: ModelArgument,
     text: Text = None,
@@ -123,7 +123,7 @@ def batched(
     _report(difference, atol, model, n, "a padded batch and each text alone", json)
 
 
-@app.command()
+@app.command(short_help="Check the contract that sampling, search and evaluation rely on.")
 def contract(
     model: Annotated[str, typer.Argument(help="A model directory, a run, or a family or preset (at toy size).")],
     only: Annotated[

@@ -15,3 +15,7 @@ def use_colors() -> bool:
 def highlighted(text: str, number: int = 0) -> str:
     """Black on a background colour; `number` chooses it."""
     return f"\x1b[{BLACK};{BACKGROUNDS[number % len(BACKGROUNDS)]}m{text}\x1b[0m"
+
+
+def bold(text: str) -> str:
+    return f"\x1b[{BOLD}m{text}\x1b[0m"

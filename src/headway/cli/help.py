@@ -4,8 +4,8 @@
 unknown options and words (unknown_options.py, unexpected_words.py), refusals of options without effect
 (option_use.py), and `--plugin`, which imports your own module before the command runs.
 
-Help has sections. An option names its own, `typer.Option(rich_help_panel="Search")`, as does a command,
-`app.command("train", rich_help_panel="Train")`. What names none comes first; examples come last.
+Help has sections. An option names its own, `typer.Option(rich_help_panel="Search")`; commands stand in a table,
+`app.add_sections({"Train": [("demo", "Train a small GPT.", demo)]})`. What names none comes first; examples come last.
 """
 
 import functools
@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from headway.cli.colors import bold, use_colors
 from headway.cli.option_use import checked_options
 from headway.cli.unexpected_words import (
     explain_extra_arguments,
@@ -34,7 +35,9 @@ from headway.entry_points import PLUGINS_VARIABLE
 # Recent versions of Typer carry their own copy of click: the class is found beside a public one, in either.
 NoSuchOption: Any = sys.modules[typer.BadParameter.__module__].NoSuchOption
 
-SECTIONS = ("Train", "Use", "Look inside", "Check", "Data")  # of `headway --help`, in this order
+# Section of a group's help → its commands: name, one sentence, and the function or the app with sub-commands.
+Sections = dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]]
+
 GENERAL = "General"  # the last section of a command: the options that every command has
 COLUMN_WIDTH = 24  # of the names of options; longer ones stand on a line of their own
 VALUE_NAMES = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH", "file": "FILE", "directory": "FOLDER"}
@@ -68,6 +71,15 @@ class CommandApp(typer.Typer):
             return verb
 
         return decorate
+
+    def add_sections(self, sections: Sections) -> None:
+        """Add the commands of a table, in its order; of a section, those with sub-commands come last."""
+        for section, commands in sections.items():
+            for name, summary, command in commands:
+                if isinstance(command, typer.Typer):
+                    self.add_typer(command, name=name, short_help=summary, rich_help_panel=section)
+                else:
+                    self.command(name, short_help=summary, rich_help_panel=section)(command)
 
 
 class Verb(TyperCommand):
@@ -114,10 +126,7 @@ class Verb(TyperCommand):
         write_sections(formatter, sections)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        if examples := _split_help(self.help)[1]:
-            with formatter.section("Examples" if len(examples) > 1 else "Example"):
-                indent = " " * formatter.current_indent
-                formatter.write("".join(f"{wrap_command(line, indent, formatter.width)}\n" for line in examples))
+        _write_examples(formatter, _split_help(self.help)[1])
 
 
 class VerbGroup(TyperGroup):
@@ -138,15 +147,27 @@ class VerbGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
-        for name, command in self.commands.items():
-            if not command.hidden:
-                section = getattr(command, "rich_help_panel", None)
-                section = section if isinstance(section, str) else "Commands"
-                sections.setdefault(section, []).append((name, _summary(command)))
-        write_sections(formatter, sections)
+        commands = self._commands_by_section().items()
+        write_sections(formatter, {section: [(c.name, _summary(c)) for c in listed] for section, listed in commands})
         # A column of their own: the names of options are much longer than those of commands.
         write_sections(formatter, _option_sections(self.get_params(ctx), ctx))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Where the group has no epilog of its own: an example per section, or per command of a single section."""
+        if self.epilog:
+            super().format_epilog(ctx, formatter)
+            return
+        sections = list(self._commands_by_section().values())
+        shown = sections[0] if len(sections) == 1 else [commands[0] for commands in sections]
+        _write_examples(formatter, [example for c in shown for example in _split_help(c.help)[1][:1]])
+
+    def _commands_by_section(self) -> dict[str, list[Any]]:
+        sections: dict[str, list[Any]] = {}
+        for command in self.commands.values():
+            if not command.hidden:
+                section = getattr(command, "rich_help_panel", None)
+                sections.setdefault(section if isinstance(section, str) else "Commands", []).append(command)
+        return sections
 
 
 # ── plug-ins ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,9 +263,20 @@ def write_sections(formatter: Any, sections: dict[str, list[tuple[str, str]]]) -
     width = max([len(name) for name in names if len(name) <= COLUMN_WIDTH], default=COLUMN_WIDTH)
     for section, rows in sections.items():
         if rows:
-            with formatter.section(section):
+            with formatter.section(_heading(section)):
                 for name, help in rows:
                     _write_row(formatter, name, help, width)
+
+
+def _write_examples(formatter: Any, examples: list[str]) -> None:
+    if examples:
+        with formatter.section(_heading("Examples" if len(examples) > 1 else "Example")):
+            indent = " " * formatter.current_indent
+            formatter.write("".join(f"{wrap_command(line, indent, formatter.width)}\n" for line in examples))
+
+
+def _heading(title: str) -> str:
+    return bold(title) if use_colors() else title
 
 
 def _write_row(formatter: Any, name: str, help: str, width: int) -> None:

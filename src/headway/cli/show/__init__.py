@@ -1,13 +1,24 @@
 """headway show: a file per sub-command, each a thin shell over a function of `headway.analysis`."""
 
-from headway.cli.help import CommandApp
+from headway.cli.help import CommandApp, Sections
 from headway.cli.show import attention, curves, model, routing, sampling, sensitivity
 
 app = CommandApp(help="Show what happens inside models and runs, as text and as a plot.")
 
-app.command("curves")(curves.curves)
-app.command("model")(model.show_model)
-app.command("sampling")(sampling.sampling)
-app.command("attention")(attention.attention)
-app.command("sensitivity")(sensitivity.sensitivity)
-app.command("routing")(routing.routing)
+SUBCOMMANDS: Sections = {
+    "Attention": [
+        ("attention", "Show which tokens each token attends to.", attention.attention),
+        ("routing", "Compare a dense layer over a sequence with self-attention.", routing.routing),
+    ],
+    "Layers and vectors": [
+        ("model", "List the parameters of a model by name and shape.", model.show_model),
+        ("sensitivity", "Show how far back predictions depend on the input.", sensitivity.sensitivity),
+    ],
+    "Sampling": [
+        ("sampling", "Show the distribution of the next token after each sampler.", sampling.sampling),
+    ],
+    "Training": [
+        ("curves", "Show the training curves of one or several runs.", curves.curves),
+    ],
+}
+app.add_sections(SUBCOMMANDS)
