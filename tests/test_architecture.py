@@ -5,6 +5,8 @@ import pkgutil
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import headway
 
 PACKAGE = Path(headway.__file__).parent
@@ -307,3 +309,10 @@ def test_no_attribute_of_a_package_hides_its_module():
                     continue
                 module = import_module(f"{package}.{name}")
                 assert getattr(import_module(package), name) is module, f"{package}.{name} is not the module"
+
+
+def test_a_mistyped_public_name_is_answered_with_the_nearest():
+    with pytest.raises(AttributeError, match=r"'headway' has no attribute 'genrate'\. Did you mean 'generate'\?"):
+        headway.genrate  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'\. It has: .*load_recipe"):
+        headway.xyzzy  # noqa: B018

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import CheckpointError, DataError
-from headway.file_reading import check_regular, open_regular, parse_json, read_bytes, read_json, read_utf8
+from headway.file_reading import check_regular, open_regular, parse_json, read_bytes, read_json, read_utf8, suggest_file
 
 
 @pytest.mark.parametrize(("make", "kind"), [(os.mkfifo, "a pipe"), (os.mkdir, "a folder")])
@@ -77,3 +77,13 @@ def test_json_that_is_no_object_is_refused(tmp_path):
 def test_any_bytes_parse_or_give_a_value_error(data):
     with contextlib.suppress(ValueError):
         parse_json(data)
+
+
+def test_a_mistyped_path_is_answered_with_what_stands_beside_it(tmp_path):
+    (tmp_path / "my.txt").touch()
+    (tmp_path / ".mx.txt").touch()  # hidden
+    (tmp_path / "corpus").mkdir()
+    assert suggest_file(tmp_path / "my.tx") == f" Did you mean '{tmp_path / 'my.txt'}'?"
+    assert suggest_file(tmp_path / "copus") == f" Did you mean '{tmp_path / 'corpus'}'?"
+    assert suggest_file(tmp_path / "my.txt") == ""  # never itself
+    assert suggest_file(tmp_path / "elsewhere") == suggest_file(tmp_path / "elsewhere" / "my.tx") == ""

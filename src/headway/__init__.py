@@ -107,7 +107,10 @@ else:  # hidden from type checkers, for which a misspelt name would otherwise be
             return getattr(import_module(_PUBLIC[name]), name)
         if name in _modules():
             return import_module(f"headway.{name}")
-        raise AttributeError(f"module 'headway' has no attribute {name!r}; it has: {', '.join(__all__)}")
+        from headway.errors import suggest
+
+        near = suggest(name, __dir__(), otherwise=f" It has: {', '.join(__all__)}")
+        raise AttributeError(f"module 'headway' has no attribute {name!r}.{near}")
 
 
 def _modules() -> set[str]:

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from headway.errors import ConfigError, InputError
+from headway.errors import ConfigError, InputError, suggest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -16,7 +16,7 @@ def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype == "auto":
         return None
     if dtype not in DTYPES:
-        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}")
+        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}.{suggest(str(dtype), DTYPES)}")
     return DTYPES[dtype]
 
 

@@ -11,8 +11,8 @@
 """
 
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 
 
 class HeadwayError(ValueError):
@@ -51,10 +51,44 @@ class DiskError(CheckpointError, OSError):
 
 
 def suggest(wrong: str, names: Iterable[str], *, otherwise: str = "") -> str:
-    """ " Did you mean 'top_p'?" when a name is close to `wrong`; else `otherwise`."""
-    by_lower_case = {name.lower(): name for name in names}
-    close = get_close_matches(wrong.lower(), list(by_lower_case), n=1, cutoff=0.6)
-    return f" Did you mean {by_lower_case[close[0]]!r}?" if close else otherwise
+    """ " Did you mean 'top_p'?" when names are close to `wrong`; else `otherwise`."""
+    return did_you_mean(nearest(wrong, names)) or otherwise
+
+
+def nearest(wrong: str, names: Iterable[str]) -> list[str]:
+    """At most three names that `wrong` may stand for: the nearest one, one that `wrong` extends ("gpt2" of
+    "gpt2-small"), and those about as near as the nearest."""
+    by_lower_case, wrong = {name.lower(): name for name in names}, wrong.lower()
+
+    def nearness(name: str) -> float:  # from 0 to 1; raised for equal first letters, which few mistype (Winkler 1990)
+        ratio = SequenceMatcher(None, name, wrong).ratio()
+        n_equal = next((i for i in range(4) if name[i : i + 1] != wrong[i : i + 1]), 4)
+        return ratio + (1 - ratio) * 0.1 * n_equal
+
+    if wrong in by_lower_case:
+        return [by_lower_case[wrong]]
+    close = sorted(get_close_matches(wrong, list(by_lower_case), n=8, cutoff=0.6), key=nearness, reverse=True)
+    close = [name for name in close if nearness(name) > nearness(close[0]) - 0.05]
+    extended = [name for name in by_lower_case if name and wrong.startswith((f"{name}-", f"{name}_"))]
+    return [by_lower_case[name] for name in dict.fromkeys([*close[:1], *extended, *close])][:3]
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """ " Did you mean 'top_p' or 'top_k'?"; empty without names."""
+    return f" Did you mean {alternatives([repr(name) for name in names])}?" if names else ""
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """ "a", "a or b", "a, b or c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def index_error(noun: str, index: int, n: int) -> InputError:
+    """The error about layer or head `index` of a model that has `n`, counted from 0; it names the nearest."""
+    if n == 1:
+        return InputError(f"{noun} {index} does not exist: the only one is {noun} 0")
+    meant = f"0 (the first) or {n - 1} (the last)" if index < 0 else f"{n - 1} (the last)"
+    return InputError(f"{noun} {index} does not exist: choose 0 to {n - 1}. Did you mean {meant}?")
 
 
 def count(n: int, noun: str) -> str:

@@ -7,13 +7,15 @@ again: no lone surrogates, no nesting that exhausts the stack.
 import os
 import stat
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from headway.errors import CheckpointError, HeadwayError
+from headway.errors import CheckpointError, HeadwayError, did_you_mean, nearest
 
+MAX_SIBLINGS = 1000  # files that are compared with a mistyped name
 MAX_JSON_BYTES = 64 * 2**20  # the tokenizer.json of a vocabulary of 256,000 has 35 MB
 
 _FILE_KINDS = {
@@ -23,6 +25,16 @@ _FILE_KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
 }
+
+
+def suggest_file(path: Path) -> str:
+    """ " Did you mean 'my.txt'?" if a file or folder beside a path that is not what it should be has a similar name."""
+    try:
+        names = sorted(sibling.name for sibling in islice(path.parent.iterdir(), MAX_SIBLINGS))
+    except OSError:  # the folder does not exist either
+        return ""
+    others = [name for name in names if name != path.name and not name.startswith(".")]
+    return did_you_mean([str(path.with_name(name)) for name in nearest(path.name, others)])
 
 
 def open_regular(path: str | Path, *, error: type[HeadwayError] = CheckpointError) -> BufferedReader:

@@ -19,12 +19,11 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from headway.entry_points import plugin_options
-from headway.errors import CheckpointError
+from headway.errors import CheckpointError, did_you_mean, nearest
 from headway.file_reading import open_regular, read_json
 from headway.files import (
     append_line,
@@ -43,6 +42,7 @@ LOG_TAIL_BYTES = 2**15
 MAX_LOG_BYTES = 2**29  # a line for each of a million steps has 300 MB
 MAX_LOG_LINE_BYTES = 2**20  # a longer line is dropped
 MAX_PROGRESS_BYTES = 2**20
+RUNS_FOLDER = Path("runs")  # where `headway train` puts runs
 MAX_RUNS_LISTED = 5
 LOCK_SECONDS = 1.0  # to wait for a process that only asks whether the run is locked
 
@@ -263,16 +263,18 @@ def best_checkpoint(checkpoints: Mapping[Path, Mapping[str, Any]]) -> Path:
 
 
 def suggest_run(path: str | Path, *, otherwise: str = "") -> str:
-    """ " Did you mean 'runs/tales'?" if a run beside a path that does not exist has a similar name, else the runs that
-    are there; `otherwise` if there are none."""
+    """ " Did you mean 'runs/tales'?" if a run beside a path that does not exist, or in runs/, has a similar name, else
+    the runs that are there; `otherwise` if there are none."""
     path = Path(path)
-    folder = path.parent
-    runs = sorted(child.name for child in folder.iterdir() if Run.exists(child)) if folder.is_dir() else []
-    if not runs:
+    folders = [folder for folder in dict.fromkeys([path.parent, RUNS_FOLDER]) if folder.is_dir()]
+    runs = {folder: sorted(child.name for child in folder.iterdir() if Run.exists(child)) for folder in folders}
+    for folder, names in runs.items():
+        if near := nearest(path.name, names):
+            return did_you_mean([str(folder / name) for name in near])
+    folder, names = next(((folder, names) for folder, names in runs.items() if names), (path.parent, []))
+    if not names:
         return otherwise
-    if near := get_close_matches(path.name, runs, n=1):
-        return f" Did you mean {str(folder / near[0])!r}?"
-    return f" Runs in {folder}: {', '.join(runs[:MAX_RUNS_LISTED])}" + ", …" * (len(runs) > MAX_RUNS_LISTED)
+    return f" Runs in {folder}: {', '.join(names[:MAX_RUNS_LISTED])}" + ", …" * (len(names) > MAX_RUNS_LISTED)
 
 
 def _parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,6 +101,56 @@ def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys,
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert sorted(os.walk(".")) == before  # nothing was written
+
+
+@pytest.mark.parametrize(
+    ("command", "nearest"),
+    [
+        ("train dmeo", "'demo'"),
+        ("train demoo.toml", "'demo'"),
+        ("train mine.tml", "'mine.toml'"),
+        ("train runs/dmeo", "'runs/demo'"),
+        ("train runs/dmeo --resume", "'runs/demo'"),
+        ("train demo --init-from runs/dmeo", "'runs/demo'"),
+        ("train demo --set model.name=gtp2", "'gpt2'"),
+        ("train demo --set model.family=lstn", "'lstm'"),
+        ("train demo --set model.positions=rotery", "'rotary'"),
+        ("train demo --set tokenizer.kind=bpee", "'bpe'"),
+        ("sweep demo --grid trian.lr=1", "'train'"),
+        ("generate demo", "'runs/demo'"),
+        ("generate run/demo", "'runs/demo'"),
+        ("generate runs/demo --set topp=0.9", "'top_p'"),
+        ("generate runs/demo --sampler-order top_k,tempreature", "'temperature'"),
+        ("generate runs/demo --sampler-preset defualt", "'default'"),
+        ("generate runs/demo --dtype flot16", "'float16'"),
+        ("models gptt", "'gpt2' or 'gpt1'"),
+        ("compare gptt", "'gpt'"),
+        ("check contract gptt", "'gpt'"),
+        ("check contract gpt --only leek", "'leak'"),
+        ("cost gpt2-smal", "'gpt3-small', 'gpt2' or 'gpt2-xl'"),
+        ("cost gpt2 --device h20", "'H200'"),
+        ("cost gpt2 --dtype bflot16", "'bfloat16'"),
+        ("cost runs/dmeo", "'runs/demo'"),
+        ("show model runs/dmeo", "'runs/demo'"),
+        ("show sensitivity runs/dmeo", "'runs/demo'"),
+        ("show curves runs/dmeo", "'runs/demo'"),
+        ("show sampling --set topk=3", "'top_k'"),
+        ("show attention runs/reverse abc --side crss", "'cross'"),
+        ("show attention runs/reverse abc --layer 9", "1 (the last)"),
+        ("show attention runs/reverse abc --head -1", "0 (the first) or 3 (the last)"),
+        ("runs rusn", "'runs'"),
+        ("tokenizer show my-bp x", "'my-bpe'"),
+        ("tokenizer train my.txt --kind word --pre-tokenizer whitspace", "'whitespace'"),
+        ("data pydcs", "'pydocs'"),
+        ("data ./my.tx", "my.txt'"),
+        ("embed runs/bert x --pooling maen", "'mean'"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_nearest(command, nearest, capsys, workspace):
+    (workspace / "mine.toml").touch()
+    code, out, err = run(command, capsys)
+    assert (code in (1, 2), out) == (True, ""), err
+    assert re.search(rf"Did you mean [^?]*{re.escape(nearest)}\?", " ".join(err.split())), err
 
 
 def test_eval_scores_a_text_from_the_command_line_or_stdin(capsys, monkeypatch):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.analysis.token_labels import token_labels
-from headway.errors import InputError
+from headway.errors import InputError, index_error, suggest
 from headway.generation.source import (
     decoder_start_id,
     encode_sources,
@@ -95,7 +95,8 @@ def attention_modules(model: Model | Seq2SeqLM, side: str) -> list[SelfAttention
         choices = "transformer or bahdanau" if isinstance(model, Seq2SeqLM) else "gpt, bert or transformer"
         raise InputError(f"{described(model)} has no attention layers: choose a {choices} model")
     if side not in sides:
-        raise InputError(f"{described(model)} has no {side} attention; it has: {', '.join(sides)}")
+        has = f"it has: {', '.join(sides)}.{suggest(side, sides)}"
+        raise InputError(f"{described(model)} has no {side} attention; {has}")
     return sides[side]
 
 
@@ -207,7 +208,7 @@ def _check_indices(name: str, indices: Sequence[int] | None, n: int) -> list[int
         return list(range(n))
     for i in indices:
         if not 0 <= i < n:
-            raise InputError(f"{name} {i} does not exist: choose 0 to {n - 1}")
+            raise index_error(name, i, n)
     return list(indices)
 
 

@@ -21,7 +21,7 @@ from headway.analysis.plotting import MARKERS, figure_text, label_line_ends, ope
 from headway.config import load_recipe
 from headway.data import load_documents, read_split
 from headway.errors import ConfigError, InputError
-from headway.models import load
+from headway.models import find_model, load
 from headway.models.adapter import language_model
 from headway.models.base import Model, described, eval_mode
 from headway.runs import Run
@@ -91,6 +91,8 @@ def compare_reach(
     elif Run.exists(models[0]):
         documents = list(read_split(load_recipe(Path(models[0])).data, "valid"))
     else:
+        if not Path(models[0]).exists():
+            find_model(models[0])  # its error names the nearest runs
         raise ConfigError(f"{models[0]} is not a run, so it has no validation split: name a text file with --text")
     reaches = []
     for path in models:

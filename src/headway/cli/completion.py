@@ -4,9 +4,8 @@ Nothing here imports torch, so that completion is instant.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-RUNS = Path("runs")
+from headway.runs import RUNS_FOLDER, Run
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -48,6 +47,4 @@ def complete_sampler_setting(incomplete: str) -> list[str]:
 
 
 def _runs() -> Iterator[str]:
-    from headway.runs import Run
-
-    yield from sorted(str(folder) for folder in RUNS.glob("*") if Run.exists(folder))
+    yield from sorted(str(folder) for folder in RUNS_FOLDER.glob("*") if Run.exists(folder))

@@ -95,8 +95,7 @@ class Verb(TyperCommand):
         except typer.BadParameter as error:
             names = getattr(error.param, "opts", [])
             values = (value_of(name, command_line) for name in names if name.startswith("-"))
-            if value := next((value for value in values if value is not None), None):
-                error.message = explain_value(error.message, value)
+            error.message = explain_value(error.message, next((value for value in values if value is not None), None))
             raise
         if extra and not ctx.resilient_parsing:
             ctx.fail(explain_extra_arguments(extra, command_line, ctx))
@@ -142,8 +141,8 @@ class VerbGroup(TyperGroup):
             return ctx.fail(explain_unknown_option(error.option_name, command_line, ctx))  # raises
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands and (answer := explain_unknown_command(args[0], ctx)):
-            ctx.fail(answer)
+        if args and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(explain_unknown_command(args[0], ctx))
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

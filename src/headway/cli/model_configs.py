@@ -9,7 +9,7 @@ from headway.config.presets import PRESETS
 from headway.config.recipe_loading import parse_setting
 from headway.errors import ConfigError, suggest
 from headway.installed_files import INSTALLED_MODELS
-from headway.runs import Run
+from headway.runs import Run, suggest_run
 
 
 class NamedConfig(NamedTuple):
@@ -33,7 +33,8 @@ def find_config(name: str, settings: Sequence[str] = ()) -> NamedConfig:
     hint = (
         "; `headway models` lists presets" if not path.exists() else ": it is neither a model, a run nor a .toml file"
     )
-    raise ConfigError(f"no family, preset, recipe, model or run named {name!r}{hint}.{suggest(name, names)}")
+    near = suggest(name, names) or suggest_run(path)
+    raise ConfigError(f"no family, preset, recipe, model or run named {name!r}{hint}.{near}")
 
 
 def _has_checkpoints(path: Path) -> bool:

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.completion import RUNS
 from headway.cli.options import Json, command, print_json
+from headway.file_reading import suggest_file
+from headway.runs import RUNS_FOLDER
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to search, with its subfolders.")] = RUNS,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to search, with its subfolders.")] = RUNS_FOLDER,
     filters: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,7 +45,8 @@ def runs(
     from headway.run_table import COLUMNS, RunTable
 
     if not folder.is_dir():
-        raise typer.BadParameter(f"{folder} is not a folder: name one that holds runs", param_hint="DIR")
+        near = f".{hint}" if (hint := suggest_file(folder)) else ""
+        raise typer.BadParameter(f"{folder} is not a folder: name one that holds runs{near}", param_hint="DIR")
     table = RunTable(folder)
     n_runs = len(table.runs)
     table.filter(filters or [])

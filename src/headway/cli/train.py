@@ -13,7 +13,7 @@ from headway.cli.completion import complete_recipe, complete_run
 from headway.cli.option_use import AllowsOnly, OnlyWith, OnlyWithout
 from headway.cli.options import Device, Json, Settings, command, print_json
 from headway.cli.recipe_notes import load_recipe_with_notes
-from headway.runs import Run
+from headway.runs import Run, suggest_run
 
 if TYPE_CHECKING:
     from headway.config import Recipe
@@ -152,7 +152,8 @@ def _check_resume(recipe: str, settings: list[str], out: Path | None) -> None:
     """Without --out, the recipe must be a run; with or without, its model and tokenizer stay as they are."""
     if out is None and not Run.exists(recipe):
         parent = next((path for path in Path(recipe).parents if Run.exists(path)), None)
-        hint = f"did you mean {parent}?" if parent else "name the folder of a run, such as runs/mine"
+        near = f".{runs}" if (runs := suggest_run(recipe)) else ""
+        hint = f"did you mean {parent}?" if parent else f"name the folder of a run, such as runs/mine{near}"
         raise typer.BadParameter(f"{recipe} is not a run to resume; {hint}", param_hint="RECIPE")
     for setting in settings:
         if setting.startswith(("model.", "tokenizer.")):

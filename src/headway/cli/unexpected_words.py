@@ -3,6 +3,8 @@ and bytes that are not text.
 
 $ headway sample runs/demo
 Error: no command 'sample'; did you mean headway generate?
+$ headway show curves runs/demo --x stpe
+Error: Invalid value for '-x' / '--x': 'stpe' is not one of 'step', 'seconds', 'tokens'. Did you mean 'step'?
 $ headway generate runs/demo Once upon a time
 Error: too many arguments; quote the prompt: headway generate runs/demo "Once upon a time"
 $ headway train demo --set train.steps = 20
@@ -14,6 +16,7 @@ import shlex
 from typing import Any
 
 from headway.cli.unknown_options import in_quotes
+from headway.errors import alternatives, did_you_mean, nearest, suggest
 
 # What other tools call a command.
 COMMANDS = {
@@ -28,7 +31,6 @@ COMMANDS = {
     "plot": "show",
     "run": "generate",
     "sample": "generate",
-    "score": "eval",
     "test": "eval",
     "tokenize": "tokenizer",
 }
@@ -36,14 +38,21 @@ TEXTS = ("prompt", "text", "target")  # arguments that may hold several words
 
 
 def explain_unknown_command(name: str, ctx: Any) -> str:
-    """One line about a command that the group of `ctx` does not have; empty if nothing is known about it."""
-    commands = ctx.command.commands
-    if (meant := COMMANDS.get(name)) in commands:
+    """One line about a command that the group of `ctx` does not have: what other tools call it, the nearest names, or
+    a command of another group."""
+    here, root = ctx.command.commands, ctx.find_root()
+    elsewhere = {
+        word: f"{root.command_path} {group} {word}"
+        for group, command in root.command.commands.items()
+        for word in getattr(command, "commands", {})
+    } | {word: f"{root.command_path} {word}" for word in root.command.commands}
+    if (meant := COMMANDS.get(name)) in here:
         return f"no command {name!r}; did you mean {ctx.command_path} {meant}?"
-    for group, command in commands.items():
-        if name in getattr(command, "commands", {}):
-            return f"no command {name!r}; did you mean {ctx.command_path} {group} {name}?"
-    return ""
+    if name not in elsewhere and (near := nearest(name, here)):
+        return f"No such command {name!r}.{did_you_mean(near)}"
+    if near := [elsewhere[word] for word in nearest(name, elsewhere)]:
+        return f"no command {name!r}; did you mean {alternatives(near)}?"
+    return f"No such command {name!r}; {ctx.command_path} --help lists the commands"
 
 
 def explain_unreadable_words(words: list[str]) -> str:
@@ -82,8 +91,12 @@ def _setting_with_spaces(words: list[str]) -> str:
     return ""
 
 
-def explain_value(message: str, value: str) -> str:
-    """The parser's message about the value of an option, in plain words."""
-    if re.search(r"valid (float|number)", message):
+def explain_value(message: str, value: str | None) -> str:
+    """The parser's message about a value in plain words, with the nearest of the values that may be chosen; `value` is
+    that of an option, None for an argument."""
+    message = message.removeprefix("Value error, ")
+    if choice := re.fullmatch(r"'(.*)' is not one of ('.*)", message, re.DOTALL):
+        return message + suggest(choice[1], re.findall(r"'([^']*)'", choice[2]))
+    if value is not None and re.search(r"valid (float|number)", message):
         return f"{value!r} is not a number"
-    return f"{value!r} is not a whole number" if "valid integer" in message else message.removeprefix("Value error, ")
+    return f"{value!r} is not a whole number" if value is not None and "valid integer" in message else message

@@ -21,7 +21,7 @@ from msgspec import Meta
 from headway.config.choices import CHOICES
 from headway.config.renamed import RENAMED, SYNONYMS
 from headway.entry_points import plugin_hint
-from headway.errors import ConfigError, suggest
+from headway.errors import ConfigError, did_you_mean, nearest, suggest
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
@@ -294,7 +294,5 @@ def _explain_unknown(name: str, path: str, kind: Any) -> str:
     table, _, field = SYNONYMS.get(name, "").partition(".")
     if field and (table != path or field in names):
         return f"no setting {dotted(name)!r}. Did you mean {f'{table}.{field}'!r}?"
-    near = suggest(name, names)  # " Did you mean 'steps'?"
-    return f"no setting {dotted(name)!r}." + (
-        near.replace("'", f"'{path}.", 1) if near and path else near or f" Settings: {', '.join(names)}"
-    )
+    near = did_you_mean([dotted(field) for field in nearest(name, names)])
+    return f"no setting {dotted(name)!r}." + (near or f" Settings: {', '.join(names)}")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from headway.config.models import FAMILIES
 from headway.config.presets import PRESETS
-from headway.errors import ConfigError, HeadwayError
+from headway.errors import ConfigError, HeadwayError, suggest
 from headway.file_reading import read_json, read_utf8
 from headway.installed_files import INSTALLED_MODELS
-from headway.runs import Run
+from headway.runs import Run, suggest_run
 
 FAMILY_OF_MODEL_TYPE = {  # of transformers
     "bert": "bert",
@@ -37,9 +37,10 @@ def family_of_source(source: str) -> str:
         raise ConfigError(
             f"model.init_from={source!r} is not installed: {installed.install_command}", setting="model.init_from"
         )
-    names = ", ".join(INSTALLED_MODELS)
+    names, near = ", ".join(INSTALLED_MODELS), suggest(source, INSTALLED_MODELS) or suggest_run(source)
     raise ConfigError(
-        f"model.init_from={source!r} is neither a model directory, nor a run, nor one of {names}",
+        f"model.init_from={source!r} is neither a model directory, nor a run, nor one of {names}"
+        + (f".{near}" if near else ""),
         setting="model.init_from",
     )
 

@@ -29,9 +29,9 @@ from headway.config.recipe import (
     toml_value,
 )
 from headway.entry_points import load_declared, plugin_hint
-from headway.errors import ConfigError, suggest
+from headway.errors import ConfigError, did_you_mean, nearest, suggest
 from headway.file_reading import read_utf8
-from headway.runs import Run
+from headway.runs import Run, suggest_run
 
 MAX_RECIPE_BYTES = 2**20
 
@@ -275,9 +275,13 @@ def find_recipe(path: str | Path) -> Path:
     names = [p.stem for p in sorted(RECIPES.glob("*.toml"))]
     if str(path) in FAMILIES or str(path) in PRESETS:
         raise ConfigError(_explain_model_name(str(path)))
+    recipes = {name: name for name in names} | {p.stem: str(p) for p in sorted(file.parent.glob("*.toml"))}
+    near = did_you_mean([recipes[stem] for stem in nearest(file.stem, recipes)])
+    if file.parent != Path() and not file.suffix:  # runs/NAME
+        near = suggest_run(path) or near
     raise ConfigError(
         f"no recipe {str(path)!r}: neither a TOML file nor a shipped recipe."
-        + suggest(str(path), names, otherwise=f" Shipped: {', '.join(names)}")
+        + (near or f" Shipped: {', '.join(names)}")
     )
 
 

@@ -25,7 +25,7 @@ from headway.costs.operations import Pass, Phase, can_decode, count_pass, has_so
 from headway.costs.parameters import Parameters, parameter_table
 from headway.costs.roofline import Rates, intensity, is_memory_bound, lower_bound_seconds
 from headway.costs.state import DecodeState, decode_state
-from headway.errors import ConfigError
+from headway.errors import ConfigError, suggest
 
 DEFAULT_SEQ_LEN = 512  # of families without a maximum length
 n, s = symbols("n s")
@@ -362,7 +362,7 @@ def cost_report(
         known = () if device is None else device.flops
         dtype = next((name for name in ("bfloat16", "float16") if name in known), "float32")
     if dtype not in BYTES:
-        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(BYTES)}", setting="dtype")
+        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(BYTES)}.{suggest(dtype, BYTES)}", setting="dtype")
     if device is not None and device.peak(dtype) is None:
         known_dtypes = ", ".join(device.flops)
         raise ConfigError(f"the FLOP/s of {device.name} in {dtype} are not known; choose from {known_dtypes}")

@@ -34,6 +34,7 @@ from headway.data.records import Kind, Pair, Record, documents_of, is_empty, tex
 from headway.data.text_files import read_errors
 from headway.entry_points import declared, load_declared, plugin_hint
 from headway.errors import ConfigError, DataError, count, suggest
+from headway.file_reading import suggest_file
 
 
 @dataclass(repr=False)
@@ -226,7 +227,7 @@ def find_data_and_other_files(path: str, root: str | None = None) -> tuple[list[
     raise DataError(
         f"{problem} {location}: neither a file, a folder, nor a built-in corpus ({', '.join(CORPORA)})."
         + (f" {plugin_hint('dataset', location.name)}" if location.name in declared("dataset") else "")
-        + suggest(path, CORPORA)
+        + (suggest(path, CORPORA) or suggest_file(location))
     )
 
 

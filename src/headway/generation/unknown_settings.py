@@ -23,6 +23,8 @@ SYNONYMS = {
     "num_return_sequences": ("n", "n_best"),
     "num_samples": ("n", "n_best"),
     "num_tokens": ("max_new_tokens",),
+    "order": ("sampler_order",),
+    "preset": ("sampler_preset",),
     "repeat_penalty": ("repetition_penalty",),
     "stop_sequences": ("stop",),
     "stop_strings": ("stop",),

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headway import __version__
-from headway.config import StackConfig
+from headway.config import FAMILIES, StackConfig
 from headway.config.ablations import ablated_settings
 from headway.config.presets import PRESETS
 from headway.devices import parse_device, parse_dtype
@@ -284,7 +284,8 @@ def find_model(path: str | Path) -> Path:
         if (folder := installed.find()) is not None:
             return folder
         raise CheckpointError(f"{path} is not installed: {installed.install_command}")
-    hint = f"; {path} is a preset, without weights: train it first" if str(path) in PRESETS else ""
+    kind = "preset" if str(path) in PRESETS else "family" if str(path) in FAMILIES else ""
+    hint = f"; {path} is a {kind}, without weights: train it first" if kind else ""
     if path.is_file():
         hint = f"; convert an n-gram file (.arpa, .counts) first: headway convert {path} DIRECTORY"
     runs = "" if hint else suggest_run(path)

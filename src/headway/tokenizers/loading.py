@@ -21,7 +21,7 @@ import msgspec
 import tokenizers as rust
 
 from headway.errors import CheckpointError, ConfigError, suggest
-from headway.file_reading import open_regular, parse_json, read_bytes, read_json, read_utf8
+from headway.file_reading import open_regular, parse_json, read_bytes, read_json, read_utf8, suggest_file
 from headway.tokenizers.base import SPECIAL_TOKEN_NAMES, Tokenizer
 from headway.tokenizers.bpe import byte_level_tokenizer, merge_below_rank
 from headway.tokenizers.fast_encoding import byte_alphabet
@@ -68,8 +68,9 @@ def load_tokenizer(path: str | Path, *, pattern: str | None = None, lowercase: b
     path = Path(path)
     file = (tokenizer_file(path) or path) if path.is_dir() else path
     if file.is_dir() or not lexists(file):
-        names = ", ".join(TOKENIZER_FILES)
-        raise CheckpointError(f"no tokenizer at {path}: expected a file such as {names}, or a folder that has one")
+        expected = f"expected a file such as {', '.join(TOKENIZER_FILES)}, or a folder that has one"
+        near = suggest_file(path)
+        raise CheckpointError(f"no tokenizer at {path}: {expected}" + (f".{near}" if near else ""))
     for vocab, merges in MERGES_FILE_OF.items():
         if file.name in (vocab, merges):
             if lexists(file.parent / vocab) and lexists(file.parent / merges):

@@ -15,7 +15,7 @@ from typing import Literal
 
 import tokenizers as rust
 
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, suggest
 from headway.tokenizers.base import Tokenizer
 from headway.tokenizers.file_limits import MAX_VOCAB_SIZE
 from headway.tokenizers.pre_tokenizers import WORD_PATTERNS, split_pre_tokenizer, split_words, text_pieces
@@ -45,7 +45,9 @@ def train_word(
 ) -> Tokenizer:
     """Train a tokenizer of all words that occur `min_frequency` times or more; at most `vocab_size` tokens if given."""
     if pre_tokenizer not in WORD_PATTERNS:
-        raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} is not one of {', '.join(map(repr, WORD_PATTERNS))}")
+        names = ", ".join(map(repr, WORD_PATTERNS))
+        near = suggest(pre_tokenizer, WORD_PATTERNS)
+        raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} is not one of {names}.{near}")
     defaults = list(SENTENCE_TOKENS if pre_tokenizer == "whitespace" else (UNK, END_OF_TEXT))
     extra = check_special_tokens(special_tokens, *defaults)
     if vocab_size is not None and vocab_size <= len(defaults) + len(extra):
