@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from headway.nn import cross_entropy as module
-from headway.nn.cross_entropy import cross_entropy, fused_cross_entropy
+from headway.nn.cross_entropy import cross_entropy, fused_cross_entropy, token_losses, token_nll
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
@@ -85,3 +86,14 @@ def test_label_smoothing_has_the_entropy_of_its_target_as_minimum():
 def test_padding_the_vocabulary_changes_nothing(vocab_size):
     h, w, targets, _ = random_problem(300, 64, vocab_size, 3, "cuda")
     assert_close(fused_cross_entropy(h, w, targets), cross_entropy(h, w, targets), rtol=1e-5, atol=1e-2)
+
+
+def test_the_losses_of_the_tokens_are_the_terms_of_the_sum():
+    h, w, b = torch.randn(3, 5, 8), torch.randn(11, 8), torch.randn(11)
+    targets = torch.randint(0, 11, (3, 5))
+    targets[1, 2:] = -100
+    losses = token_losses(h, (w, b), targets)
+    expected = F.cross_entropy(F.linear(h, w, b).transpose(1, 2), targets, reduction="none")
+    assert_close(losses, expected)
+    with torch.no_grad():  # in float64, so that a long text loses no digits
+        assert token_nll(h, (w, b), targets) == losses.double().sum()

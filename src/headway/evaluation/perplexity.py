@@ -36,7 +36,7 @@ from headway.evaluation.validation import (
 from headway.models import GPT, NGram
 from headway.models.adapter import language_model
 from headway.models.base import AnyLanguageModel, LanguageModel, eval_mode, tokenizer_of
-from headway.nn.cross_entropy import token_nll
+from headway.nn.cross_entropy import token_losses
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.masks import padding
 from headway.tokenizers import Tokenizer
@@ -142,25 +142,8 @@ def evaluate(
     same. `batch_size` is the number of windows scored at a time; it changes speed and memory, not the score.
     A long text shows its progress on stderr, unless `quiet`.
     """
-    for name, value in (("context", context), ("batch_size", batch_size)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}={value} must be at least 1")
-    model = language_model(model)
-    _check_not_a_path(documents)
-    documents = [documents] if isinstance(documents, str) else list(documents)
-    tokenizer = tokenizer_of(model)
-    if tokenizer is None:
-        check_texts(documents)
-        raise InputError(
-            "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
-        )
-    text = ValidationText(
-        documents,
-        tokenizer,
-        vocab_size=model.config.vocab_size,
-        context=context or model.config.context,
-        batch_size=batch_size,
-    )
+    check_not_a_path(documents)
+    model, text = validation_text(model, documents, context=context, batch_size=batch_size)
     with eval_mode(model), CPUKernels(model, pack=False), BytesDisplay("scoring", text.n_bytes) as display:
 
         def score_batch(batch: CausalBatch) -> LossOutput:
@@ -174,8 +157,28 @@ def evaluate(
     return score
 
 
-def _check_not_a_path(documents: object) -> None:
-    """`evaluate` scores a text, not the file that it names: refuse a `Path`, and warn if a text is a file's name."""
+def validation_text(
+    model: AnyLanguageModel, documents: str | Sequence[str], *, context: int | None, batch_size: int
+) -> tuple[LanguageModel, ValidationText]:
+    """The model as a `LanguageModel`, and the text in its windows; the arguments are those of `evaluate`."""
+    for name, value in (("context", context), ("batch_size", batch_size)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}={value} must be at least 1")
+    lm = language_model(model)
+    documents = [documents] if isinstance(documents, str) else list(documents)
+    tokenizer = tokenizer_of(lm)
+    if tokenizer is None:
+        check_texts(documents)
+        raise InputError(
+            "this model has no tokenizer, so it cannot score text: set model.tokenizer = headway.load_tokenizer(PATH)"
+        )
+    vocab_size, context = lm.config.vocab_size, context or lm.config.context
+    return lm, ValidationText(documents, tokenizer, vocab_size=vocab_size, context=context, batch_size=batch_size)
+
+
+def check_not_a_path(documents: object) -> None:
+    """Scores are those of a text, not of the file that it names: refuse a `Path`, and warn if a text is a file's
+    name."""
     if isinstance(documents, Path):
         raise InputError(f"{str(documents)!r} is a path: to score the file, pass Path({str(documents)!r}).read_text()")
     if isinstance(documents, str) and "\n" not in documents and os.path.isfile(documents):
@@ -185,28 +188,41 @@ def _check_not_a_path(documents: object) -> None:
 
 
 def batch_nll(model: LanguageModel, batch: CausalBatch) -> LossOutput:
-    """The summed negative log-likelihood of a batch in nats, by the fastest way the model offers."""
-    batch = CausalBatch(batch.inputs.to(model.device), batch.targets.to(model.device), batch.lengths)
+    """The summed negative log-likelihood of a batch in nats."""
+    return batch_token_nll(model, batch).sum(dtype=torch.float64), None
+
+
+def batch_token_nll(model: LanguageModel, batch: CausalBatch) -> Tensor:
+    """(B, T) the negative log-likelihood of each target in nats, by the fastest way the model offers; 0 where a token
+    is no target."""
+    inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
     if isinstance(model, GPT):
-        return token_nll(model.hidden_states(batch.inputs, batch.lengths), model.output_layer, batch.targets), None
+        return token_losses(model.hidden_states(inputs, batch.lengths), model.output_layer, targets)
     if isinstance(model, NGram) and model.is_normalized:
-        return _ngram_nll(model, batch), None
-    B, T = batch.inputs.shape
+        return _ngram_nll(model, inputs, targets)
+    losses = [
+        F.cross_entropy(logits.transpose(1, 2), chunk_targets, ignore_index=IGNORE_INDEX, reduction="none")
+        for logits, chunk_targets in batch_logits(model, CausalBatch(inputs, targets, batch.lengths))
+    ]
+    return torch.cat(losses, dim=1)
+
+
+def batch_logits(model: LanguageModel, batch: CausalBatch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits (B, t, V) in float32 and targets (B, t), a chunk of positions at a time."""
+    inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
+    B, T = inputs.shape
     lengths = torch.full((B,), T) if batch.lengths is None else batch.lengths
-    nats, state = torch.zeros((), dtype=torch.float64, device=model.device), model.start(batch_size=B)
+    state = model.start(batch_size=B)
     chunk = max(1, MAX_LOGITS_PER_BATCH // (B * model.config.vocab_size))
     for start in range(0, T, chunk):  # chunks bound the memory of the logits; the state connects them
-        ids, targets = batch.inputs[:, start : start + chunk], batch.targets[:, start : start + chunk].flatten()
+        ids = inputs[:, start : start + chunk]
         logits, state = model.step(ids, state, (lengths - start).clamp(0, ids.shape[1]))
-        nats += F.cross_entropy(logits.flatten(0, 1).float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
-    return nats, None
+        yield logits.float(), targets[:, start : start + chunk]
 
 
-def _ngram_nll(model: NGram, batch: CausalBatch) -> Tensor:
+def _ngram_nll(model: NGram, inputs: Tensor, targets: Tensor) -> Tensor:
     """Look up the probabilities of the targets alone, not of the whole vocabulary."""
-    nats = 0.0
-    for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
-        is_target = targets != IGNORE_INDEX
-        row = torch.cat((inputs[:1], torch.where(is_target, targets, inputs.roll(-1))))
-        nats -= float(model.log_probability(row)[1:][is_target.numpy()].sum(dtype="float64"))
-    return torch.tensor(nats, dtype=torch.float64)
+    is_target = targets != IGNORE_INDEX
+    rows = torch.cat((inputs[:, :1], torch.where(is_target, targets, inputs.roll(-1, dims=1))), dim=1)
+    log_probs = [torch.from_numpy(model.log_probability(row)[1:].astype("float64")) for row in rows]
+    return -torch.stack(log_probs).masked_fill(~is_target, 0.0)

@@ -18,6 +18,7 @@ PyTorch 2.13 has `F.linear_cross_entropy`, 2.11 does not. On two CPU cores, 2,04
 definition, 13.6 here.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -63,10 +64,31 @@ def fused_cross_entropy(
 def token_nll(
     hidden: Tensor, output: tuple[Tensor, Tensor | None], targets: Tensor, *, smoothing: float = 0.0, ignore: int = -100
 ) -> Tensor:
-    """Negative log-likelihood summed over the targets (B, T), from hidden states (B, T, D) and the output layer."""
+    """Negative log-likelihood summed over the targets (B, T), from hidden states (B, T, D) and the output layer.
+
+    Without gradients the sum is in float64, so that the score of a text is the sum of the scores of its tokens.
+    """
+    if not torch.is_grad_enabled() and not smoothing:
+        return token_losses(hidden, output, targets, ignore=ignore).sum(dtype=torch.float64)
     weight, bias = output
     flat = hidden.flatten(0, 1)
     return fused_cross_entropy(flat, weight, targets.flatten(), bias, smoothing=smoothing, ignore=ignore)
+
+
+@torch.no_grad()
+def token_losses(
+    hidden: Tensor, output: tuple[Tensor, Tensor | None], targets: Tensor, *, ignore: int = -100
+) -> Tensor:
+    """Negative log-likelihood of each target (B, T), 0 where it is `ignore`: the terms that `token_nll` sums."""
+    (weight, bias), device_type = output, hidden.device.type
+    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else hidden.dtype
+    with torch.autocast(device_type, enabled=False):
+        w, b = _output_layer(weight, bias, dtype)
+        h, losses = hidden.flatten(0, 1).to(dtype), torch.empty(targets.numel(), device=hidden.device)
+        for chunk in _chunks(len(h), w):
+            logits = F.linear(h[chunk], w, b)  # (n_rows, V)
+            _to_gradient(logits, targets.flatten()[chunk], losses[chunk], weight.shape[0], 0.0, ignore)
+    return losses.reshape(targets.shape)
 
 
 class _Fused(torch.autograd.Function):
@@ -84,17 +106,14 @@ class _Fused(torch.autograd.Function):
     ) -> Tensor:
         N, V = hidden.shape[0], weight.shape[0]
         needs_grad = is_grad_enabled and any(ctx.needs_input_grad[:3])
-        h, w = hidden.to(dtype), _pad_vocab(weight, dtype)
-        b = None if bias is None else F.pad(bias.to(dtype), (0, w.shape[0] - V))
-        n_rows = max(1, CHUNK_LOGITS.get(hidden.device.type, 2**24) // w.shape[0])
-        n_rows = n_rows if n_rows < CHUNK_ROW_MULTIPLE else n_rows // CHUNK_ROW_MULTIPLE * CHUNK_ROW_MULTIPLE
+        h, (w, b) = hidden.to(dtype), _output_layer(weight, bias, dtype)
         losses = torch.empty(N, dtype=torch.float32, device=hidden.device)
         grad_hidden = torch.empty_like(h) if needs_grad else None
         grad_weight = torch.zeros(w.shape, dtype=torch.float32, device=w.device) if needs_grad else None
         grad_bias = (
             torch.zeros(w.shape[0], dtype=torch.float32, device=w.device) if needs_grad and bias is not None else None
         )
-        for chunk in (slice(start, start + n_rows) for start in range(0, N, n_rows)):
+        for chunk in _chunks(N, w):
             logits = F.linear(h[chunk], w, b)  # (n_rows, V)
             _to_gradient(logits, targets[chunk], losses[chunk], V, smoothing, ignore)
             if grad_hidden is not None and grad_weight is not None:
@@ -112,6 +131,19 @@ class _Fused(torch.autograd.Function):
         saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         grads = [None if tensor is None else (tensor * grad).to(dtype) for tensor, dtype in saved]
         return (*grads, None, None, None, None, None)
+
+
+def _output_layer(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """The output matrix and bias in the precision of the matmul; on a GPU, with a padded vocabulary."""
+    w = _pad_vocab(weight, dtype)
+    return w, None if bias is None else F.pad(bias.to(dtype), (0, w.shape[0] - weight.shape[0]))
+
+
+def _chunks(n_rows: int, weight: Tensor) -> Iterator[slice]:
+    """Slices of the rows whose logits fit into `CHUNK_LOGITS`."""
+    size = max(1, CHUNK_LOGITS.get(weight.device.type, 2**24) // weight.shape[0])
+    size = size if size < CHUNK_ROW_MULTIPLE else size // CHUNK_ROW_MULTIPLE * CHUNK_ROW_MULTIPLE
+    return (slice(start, start + size) for start in range(0, n_rows, size))
 
 
 def _pad_vocab(weight: Tensor, dtype: torch.dtype) -> Tensor:
