@@ -31,6 +31,7 @@ _PUBLIC = {
     "train": "headway.training.train",
     "compare": "headway.comparison.compare",
     "evaluate": "headway.evaluation.perplexity",
+    "score": "headway.analysis.token_scores",
     "check_contract": "headway.evaluation.contract",
     "load_recipe": "headway.config",
     "open_run": "headway.run_reader",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from headway import tables as tables
     from headway import tokenizers as tokenizers
     from headway import training as training
+    from headway.analysis.token_scores import score as score
     from headway.comparison.compare import compare as compare
     from headway.config import load_recipe as load_recipe
     from headway.config.presets import PRESETS as PRESETS

@@ -85,6 +85,10 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
         "eval runs/demo my.txt {}": ["--split valid", "--text abc", "--set data.label=x"],
         "eval runs/labels {}": ["--set data.label=x", "--context 8", "--references right.de", "--num-beams 2"],
     },
+    "score": {
+        "score runs/demo The {}": ["--target x", "--theme dark", "--in my.txt"],
+        "score runs/reverse abc {}": ["--context 8"],
+    },
     "data": {
         "data my.txt {}": ["--cache x", "--workers 2", "--text 1", "--pairs 1,2", "--label 1", "--tag-scheme any"],
         "data letters.tsv {}": ["--separator x", "--tag-scheme any", "--text-pair 2", "--label-separator x"],
@@ -137,6 +141,7 @@ ALWAYS: dict[str, list[str]] = {
     "convert": ["MODEL", "OUT", "--force"],
     "runs": ["DIR", "--filter", "--sort", "--reverse", "--columns"],
     "eval": [],
+    "score": ["MODEL", "TEXT", "--top", "--out", "--device", "--dtype"],
     "data": ["SOURCE", "--tokenizer", "--valid-fraction", "--test-fraction", "--split", "--prepare"],
     "show curves": ["RUNS", "--metric", "--x", "--out", "--log"],
     "show sampling": ["MODEL", "PROMPT", "--set", "--sampler-order", "--top", "--out"],

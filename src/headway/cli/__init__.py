@@ -26,6 +26,7 @@ from headway.cli import (
     lr_find,
     models,
     runs,
+    score,
     show,
     sweep,
     tag,
@@ -86,6 +87,7 @@ VERBS: Sections = {
         ("runs", "List runs with their settings, status and scores.", runs.runs),
         ("models", "List published models and presets with their sizes.", models.models),
         ("cost", "Count parameters, FLOPs, bytes and memory of a model.", cost.cost),
+        ("score", "Score a text token by token: p, ln p, rank, running sum.", score.score),
         ("show", "Show training curves, attention, samplers and gradients.", show.app),
     ],
     "Check": [
