@@ -50,6 +50,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     },
     "translate": {
         "translate runs/reverse abc {}": ["--overwrite", "--weights lm=1", "--tune valid", "--seed 1"],
+        "translate runs/reverse abc --temperature 1 {}": ["--explain"],
         "translate runs/reverse abc --greedy {}": ["--length-penalty 1", "--length-norm gnmt", "--early-stopping true",
                                                    "--num-beams 3", "--reverse-model runs/reverse", "--lm runs/demo",
                                                    "--sampler-preset default"],

@@ -230,3 +230,45 @@ def test_show_attention_prints_and_plots_the_weights(capsys, folder):
     for layer in document["maps"]:
         assert layer["heads"] == [1]
         assert all(sum(row) == pytest.approx(1.0, abs=1e-4) for row in layer["weights"][0])
+
+
+# ── --explain ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_explain_shows_every_step_and_changes_nothing(capsys):
+    plain = run("translate runs/up 'red cat' 'blue dog' --num-beams 2", capsys)[1]
+    code, out, _ = run("translate runs/up 'red cat' 'blue dog' --num-beams 2 --explain", capsys)
+    assert code == 0
+    assert out.endswith(plain)
+    assert "── red cat ──\nbeam search with 2 beams: ranked by the sum of ln p; score = sum / length^1" in out
+    assert "step 1: fed back the decoder start token; of 4 candidates" in out
+    assert "step 2: fed back R, " in out  # the best beam
+    assert "done; finished, best first: 'RED CAT'" in out
+
+
+def test_the_steps_are_in_the_json(capsys, tmp_path):
+    result = json.loads(run("translate runs/up 'red cat' --explain --json --num-beams 2", capsys)[1])["translations"][0]
+    last = result["steps"][-1]
+    assert last["is_done"]
+    assert last["finished"][0] == {"text": result["text"], "score": pytest.approx(result["score"])}
+    assert {c["fate"] for step in result["steps"] for c in step["candidates"]} == {"live", "finished", "dropped"}
+    assert exit_code(f"translate runs/up 'red cat' --explain --out {tmp_path}/out.jsonl") == 0
+    assert json.loads((tmp_path / "out.jsonl").read_text())["steps"]
+
+
+def test_greedy_search_is_explained_as_the_token_that_is_fed_back(capsys):
+    out = run("translate runs/up 'red' --greedy --explain", capsys)[1]
+    assert "greedy search: the most likely token is fed back, up to the first EOS" in out
+    assert "step 3: fed back E; of 2 candidates" in out
+
+
+def test_explain_is_refused_where_it_cannot_be_read(capsys):
+    code, _, err = run("translate runs/up 'red cat' --temperature 1 --explain", capsys)
+    assert code == 2
+    assert "--explain) follows a search, but these settings draw at random" in err
+    code, _, err = run(f"translate runs/up {'red ' * 21} --explain", capsys)
+    assert code == 2
+    assert "21 texts have too many steps to read: give at most 20" in " ".join(err.split())
+    code, _, err = run("translate runs/up 'red cat' --explain --out x.txt", capsys)
+    assert code == 2
+    assert "name a .jsonl file" in err

@@ -253,3 +253,42 @@ def test_samplers_that_are_off_are_accepted():
     assert beam_search(Table(5, 1), [0], max_new_tokens=3, pipeline=off) == beam_search(
         Table(5, 1), [0], max_new_tokens=3
     )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_traced_search_finds_the_same_and_its_steps_add_up(seed):
+    rng = random.Random(seed)
+    V, B, L = rng.randint(4, 9), rng.randint(1, 4), rng.randint(2, 6)
+    model, prompts = Table(V, seed), [[rng.randrange(V)] for _ in range(2)]
+    options = {"num_beams": B, "max_new_tokens": L, "eos_ids": [0], "length_penalty": 0.7, "n_best": B}
+    steps = []
+    traced = beam_search(model, prompts, on_step=steps.append, **options)
+    assert traced == beam_search(model, prompts, **options)
+    for row, prompt in enumerate(prompts):
+        live = [([], 0.0)]  # tokens and log-probability of the beams before the step
+        row_steps = [step for step in steps if step.row == row]
+        for length, step in enumerate(row_steps, start=1):
+            assert step.length == length
+            assert len(step.candidates) <= 2 * B
+            for candidate in step.candidates:
+                *prefix, token = candidate.tokens
+                parent_tokens, parent_log_prob = live[candidate.parent]
+                log_p = torch.tensor(model.logits_after(prompt + prefix)).double().log_softmax(-1)
+                assert parent_tokens == prefix
+                assert candidate.token_log_prob == pytest.approx(log_p[token].item(), abs=1e-6)
+                assert candidate.log_prob == pytest.approx(parent_log_prob + candidate.token_log_prob, abs=1e-6)
+                assert candidate.score == pytest.approx(candidate.log_prob / length**0.7)
+            fates = [candidate.fate for candidate in step.candidates]
+            assert fates.count("live") <= B
+            assert all(c.tokens[-1] != 0 for c in step.candidates if c.fate == "live")
+            live = [(c.tokens, c.log_prob) for c in step.candidates if c.fate == "live"]
+        assert [step.is_done for step in row_steps] == [False] * (len(row_steps) - 1) + [True]
+        ended = {tuple(c.tokens): c.score for step in row_steps for c in step.candidates if c.fate == "finished"}
+        best = sorted(ended.items(), key=lambda item: -item[1])[:B]
+        assert [tuple(h.tokens) for h in traced[row]] == [tokens for tokens, _ in best]
+
+
+def test_rows_of_unequal_length_are_traced_under_their_own_number():
+    steps = []
+    beam_search(Table(5, 1), [[1], [2, 3]], num_beams=2, max_new_tokens=3, on_step=steps.append)
+    assert {step.row for step in steps} == {0, 1}

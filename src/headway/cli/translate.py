@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from headway.cli.beam_trace import MAX_EXPLAINED_TEXTS, describe_search, print_steps, step_json
 from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.cli.options import (
     BatchSize,
@@ -29,6 +30,7 @@ from headway.cli.reranking_options import RerankingFlags
 from headway.cli.sampler_options import SamplerFlags, parse_order, sampler_settings, with_sampler_options
 
 if TYPE_CHECKING:
+    from headway.generation.beam_search import BeamStep
     from headway.generation.translate import Translation
 
 
@@ -73,6 +75,7 @@ def translate(
     n_best: Annotated[int, typer.Option("-n", "--n-best", help="Translations per text, at most --num-beams.")] = 1,
     length: LengthFlags,
     align: Annotated[bool, typer.Option("--align", help="Show the source of each target word, by attention.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show every step of the search, with its beams.")] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed of the samplers. Default: a new one.")] = None,
     samplers: SamplerFlags = {},  # noqa: B006 (replaced by the flags)
     beams: Annotated[BeamFlags, OnlyWithout("--greedy")],
@@ -93,6 +96,7 @@ def translate(
       headway translate runs/reverse "abc"
       headway translate runs/reverse abc xyz --num-beams 3 --n-best 3
       headway translate runs/reverse "abc" --align --json
+      headway translate runs/reverse "abc" --explain --num-beams 2
       headway translate runs/reverse "abc" --temperature 1 --seed 1
       headway translate runs/reverse "abc" --reverse-model runs/reverse --weights channel=0.3 --num-beams 10
     """
@@ -105,11 +109,19 @@ def translate(
     reranking.check(num_beams)
     if align and files.out is not None and not json and not files.is_json:
         raise typer.BadParameter("a file holds alignments only as JSON: name a .jsonl file", param_hint="--align")
+    if explain and files.out is not None and not json and not files.is_json:
+        raise typer.BadParameter("a file holds the steps only as JSON: name a .jsonl file", param_hint="--explain")
     records = _read_sources(texts, files.source)
     sources = [record["source"] for record in records]
+    if explain and len(sources) > MAX_EXPLAINED_TEXTS:
+        raise typer.BadParameter(
+            f"{len(sources):,} texts have too many steps to read: give at most {MAX_EXPLAINED_TEXTS}",
+            param_hint="--explain",
+        )
 
     import headway
     from headway.generation.source import require_translator
+    from headway.generation.translate import DEFAULT_BEAMS
 
     loaded, tokenizer = require_translator(headway.load(model, **loading.options))
     reranker = reranking.load(loaded, model, num_beams=num_beams, batch_size=batch_size, **loading.options)
@@ -117,10 +129,12 @@ def translate(
     if samplers["temperature"] is not None:
         settings["temperature"] = samplers["temperature"]
     note_unknown_text(tokenizer, list(map(str.strip, sources)), "text")
+    steps: list[BeamStep] = []
     start = time.monotonic()
     translations = _translate(
         loaded,
         sources,
+        on_beam_step=steps.append if explain else None,
         num_beams=num_beams,
         n_best=n_best,
         **beams.options,
@@ -137,6 +151,9 @@ def translate(
     results = [{**record, **_to_dict(t)} for record, t in zip(records, translations, strict=True)]
     if align:
         _add_alignments(loaded, results, length.truncate)
+    if explain:
+        for row, result in enumerate(results):
+            result["steps"] = [step_json(step, tokenizer) for step in steps if step.row == row]
     if files.out is not None:
         _write_results(results, files.out, n_best, json or files.is_json)
         if json:
@@ -146,6 +163,10 @@ def translate(
     elif json:
         print_json({"model": model, "translations": results, "seconds": seconds})
     else:
+        if explain:
+            search = describe_search(DEFAULT_BEAMS if num_beams is None else num_beams, **beams.options)
+            for result in results:
+                print_steps(result, search)
         _print_results(results, n_best)
 
 

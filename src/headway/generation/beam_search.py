@@ -78,6 +78,27 @@ class _Candidate(NamedTuple):
 _Candidates = dict[int, list[_Candidate]]  # by row, best first
 
 
+class TracedCandidate(NamedTuple):
+    """A candidate of a step, and what became of it."""
+
+    tokens: list[int]
+    parent: int  # index of the beam that it extends among the beams that were active before the step
+    token_log_prob: float  # of its last token
+    log_prob: float  # summed
+    score: float
+    fate: Literal["live", "finished", "dropped"]
+
+
+class BeamStep(NamedTuple):
+    """A step of the search for one row, as `on_step` gets it."""
+
+    row: int
+    length: int  # tokens of each candidate
+    candidates: list[TracedCandidate]  # best first, before the length norm
+    finished: list[Hypothesis]  # after the step, best first
+    is_done: bool  # the search of the row is over, and its live beams are given up
+
+
 def beam_search(
     model: Any,
     prompt: Prompts,
@@ -92,6 +113,7 @@ def beam_search(
     pipeline: Pipeline | PerRowPipeline | Sequence[Mapping[str, Any]] | None = None,
     state: Any = None,
     vocab_size: int | None = None,
+    on_step: Callable[[BeamStep], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each row of the prompt its `n_best` continuations, best first.
 
@@ -102,11 +124,13 @@ def beam_search(
     - True: at once;
     - False: if no active beam, scored at its current length, beats the worst of them;
     - "never": if no active beam can beat it at any length.
+
+    `on_step` is called with every step of every row; it changes nothing.
     """
     config = make_beam_config(num_beams, max_new_tokens, eos_ids, length_penalty, length_norm, early_stopping, n_best)
     prompts = prompt_lists(prompt)
     pipe = search_processors(pipeline, "beam search", len(prompts))
-    return run_beam_search(model, prompts, config, pipe, state=state, vocab_size=vocab_size)
+    return run_beam_search(model, prompts, config, pipe, state=state, vocab_size=vocab_size, on_step=on_step)
 
 
 def run_beam_search(
@@ -117,6 +141,7 @@ def run_beam_search(
     *,
     state: Any = None,
     vocab_size: int | None = None,
+    on_step: Callable[[BeamStep], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """`beam_search` with options that are checked already."""
     is_ragged = len({len(row) for row in prompts}) > 1
@@ -125,10 +150,17 @@ def run_beam_search(
             hypotheses = []
             for i, row in enumerate(prompts):
                 row_state = None if state is None else state.reorder(torch.tensor([i]))
-                hypotheses += _search(model, [row], config, pipe.select([i]), row_state, vocab_size)
+                hypotheses += _search(
+                    model, [row], config, pipe.select([i]), row_state, vocab_size, on_row_step(on_step, [i])
+                )
         else:
-            hypotheses = _search(model, prompts, config, pipe, state, vocab_size)
+            hypotheses = _search(model, prompts, config, pipe, state, vocab_size, on_step)
     return [row[: config.n_best] for row in hypotheses]
+
+
+def on_row_step(on_step: Callable[[BeamStep], None] | None, rows: Sequence[int]) -> Callable[[BeamStep], None] | None:
+    """`on_step` for a search over some of the rows: its row i is `rows[i]`."""
+    return None if on_step is None else lambda step: on_step(step._replace(row=rows[step.row]))
 
 
 def make_beam_config(
@@ -213,6 +245,7 @@ def _search(
     pipe: Pipeline | PerRowPipeline,
     state: Any,
     vocab_size: int | None,
+    on_step: Callable[[BeamStep], None] | None,
 ) -> list[list[Hypothesis]]:
     """The finished hypotheses of each prompt, best first."""
     logits, state = prefill(model, prompts, state, max(map(len, prompts)) + config.max_new_tokens)
@@ -223,8 +256,12 @@ def _search(
         survivors: _Candidates = {}
         for row, candidates in _best_candidates(logits[:, :vocab_size], beams, prompts, config, pipe).items():
             active, finished[row] = config.select(candidates, length, finished[row])
-            if not config.is_done(active, length, finished[row]):
+            is_done = config.is_done(active, length, finished[row])
+            if not is_done:
                 survivors[row] = active
+            if on_step is not None:
+                traced = _traced(candidates, beams[row], active, length, config)
+                on_step(BeamStep(row, length, traced, finished[row], is_done))
         if not survivors:
             break
         logits = decoder.step(survivors)
@@ -234,6 +271,21 @@ def _search(
             for row, candidates in survivors.items()
         }
     return finished
+
+
+def _traced(
+    candidates: list[_Candidate], beams: list[_Beam], active: list[_Candidate], length: int, config: BeamConfig
+) -> list[TracedCandidate]:
+    """The candidates of a step for `on_step`, after `BeamConfig.select` kept those that are `active`."""
+    traced = []
+    for rank, (log_prob, beam, token) in enumerate(candidates):
+        is_finished = (token in config.eos_ids or length == config.max_new_tokens) and rank < config.num_beams
+        is_live = any(candidates[rank] is candidate for candidate in active)
+        fate: Literal["live", "finished", "dropped"] = "live" if is_live else "finished" if is_finished else "dropped"
+        score = log_prob / config.norm(length, config.alpha)
+        tokens, token_log_prob = [*beam.tokens, token], log_prob - beam.log_prob
+        traced.append(TracedCandidate(tokens, beams.index(beam), token_log_prob, log_prob, score, fate))
+    return traced
 
 
 # ── decode steps ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,14 @@ import torch
 
 from headway.data.records import Pair
 from headway.errors import ConfigError
-from headway.generation.beam_search import BeamConfig, Hypothesis, make_beam_config, run_beam_search
+from headway.generation.beam_search import (
+    BeamConfig,
+    BeamStep,
+    Hypothesis,
+    make_beam_config,
+    on_row_step,
+    run_beam_search,
+)
 from headway.generation.generate import GenerationRequest, RowRequest, Token, stream_tokens
 from headway.generation.inputs import check_int, check_row_count, search_processors
 from headway.generation.limits import resolve_max_target_tokens
@@ -86,6 +93,7 @@ def translate(
     - `no_repeat_ngram=3`, `repetition_penalty=1.2`, …: bias, constraints and penalties, for beam search and sampling.
     - other samplers by their names, `sampler_order` and `sampler_preset`: as for `generate`.
     - `batch_size` (64): sources translated at a time; it changes speed and memory, not the translations.
+    - `on_beam_step`: a function that gets every step of the beam search as a `BeamStep`, such as a list's `append`.
 
     `translations` takes the same options and yields each translation as soon as it is ready.
     """
@@ -136,6 +144,7 @@ def translations(
     sampler_order: Sequence[str] | None = None,
     reranker: NoisyChannelReranker | None = None,
     on_pipeline: Callable[[Pipeline | PerRowPipeline], None] = lambda pipe: None,
+    on_beam_step: Callable[[BeamStep], None] | None = None,
     **settings: Any,
 ) -> Iterator[tuple[int, Translation]]:
     """Yield (row, translation) batch by batch: empty texts first, then from the longest sources to the shortest.
@@ -146,7 +155,7 @@ def translations(
     text has an empty translation. A text that exceeds the model's context is an error, or cut off with `truncate`.
     Without `max_new_tokens` a translation may be as long as the context. A `reranker` reorders all beams by its own
     scores (noisy_channel.py). `on_pipeline` is called with the sampler pipeline, whose `.notes` and `.warnings` may be
-    worth showing.
+    worth showing, and `on_beam_step` with every step of the beam search of every text.
     """
     translator, tokenizer = require_translator(model)
     refuse_unknown_settings(translations, settings)
@@ -170,7 +179,7 @@ def translations(
     beam_options = {name: value for name, value in beam_options.items() if value is not None}
     translate_rows: _SampledTranslator | _BeamTranslator
     if num_beams is None and _has_sampling(settings):
-        _refuse_beam_options(beam_options, reranker)
+        _refuse_beam_options(beam_options, reranker, on_beam_step)
         pipe = make_pipeline(tokenizer, batch.eos_ids, sampler_preset or "default", sampler_order, **settings)
         on_pipeline(pipe)
         translate_rows = _SampledTranslator(batch, pipe, _base_seed(seed))
@@ -181,7 +190,7 @@ def translations(
         pipe = make_pipeline(tokenizer, batch.eos_ids, sampler_order=order, **settings)
         on_pipeline(pipe)
         pipe = search_processors(pipe, "beam search", len(texts))
-        translate_rows = _BeamTranslator(batch, pipe, config, reranker)
+        translate_rows = _BeamTranslator(batch, pipe, config, reranker, on_beam_step)
     check_row_count(pipe, len(texts), "text")
     return _in_batches(batch, batch_size, translate_rows)
 
@@ -205,9 +214,15 @@ def _has_sampling(settings: dict[str, Any]) -> bool:
     )
 
 
-def _refuse_beam_options(options: dict[str, Any], reranker: NoisyChannelReranker | None) -> None:
+def _refuse_beam_options(
+    options: dict[str, Any],
+    reranker: NoisyChannelReranker | None,
+    on_beam_step: Callable[[BeamStep], None] | None,
+) -> None:
     if reranker is not None:
         raise ConfigError("a reranker reorders beams, but these settings draw at random: leave one of them out")
+    if on_beam_step is not None:
+        raise ConfigError("on_beam_step (--explain) follows a search, but these settings draw at random: leave one out")
     for name, value in options.items():
         raise ConfigError(f"{name}={value!r} is for beam search, but these settings draw at random: leave one out")
 
@@ -264,6 +279,7 @@ class _BeamTranslator:
     pipe: Pipeline | PerRowPipeline  # constraints and penalties
     config: BeamConfig
     reranker: NoisyChannelReranker | None
+    on_beam_step: Callable[[BeamStep], None] | None
 
     def __call__(self, rows: list[int]) -> list[list[Translation]]:
         """The `n_best` translations of each of these rows."""
@@ -275,6 +291,7 @@ class _BeamTranslator:
             self.pipe.select(rows),
             state=batch.start(rows),
             vocab_size=batch.tokenizer.vocab_size,
+            on_step=on_row_step(self.on_beam_step, rows),
         )
         candidates = [[_from_hypothesis(batch.tokenizer, h) for h in row] for row in hypotheses]
         if self.reranker is not None:
