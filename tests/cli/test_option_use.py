@@ -109,12 +109,12 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     },
     "tokenizer train": {
         "tokenizer train my.txt --kind char {}": ["--vocab-size 9", "--min-frequency 2", "--lowercase",
-                                                  "--pre-tokenizer spaces"],
+                                                  "--pre-tokenizer spaces", "--explain 3"],
         "tokenizer train my.txt {}": ["--text 1", "--pairs 1,2", "--tag-scheme any"],
         "tokenizer train letters.tsv {}": ["--separator x"],
         "tokenizer train pydocs {}": ["--format lines", "--errors replace", "TARGET my.txt"],
     },
-    "tokenizer show": {"tokenizer show my-bpe {}": ["--lines 2"]},
+    "tokenizer show": {"tokenizer show my-bpe {}": ["--lines 2", "--merges"]},
     "cost": {
         "cost gpt-tiny {}": ["--source-len 5", "--num-devices 2"],
         "cost bert-mini {}": ["--new-tokens 4", "--window 4"],

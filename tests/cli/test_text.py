@@ -251,3 +251,47 @@ def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys)
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert sorted(os.listdir()) == before  # nothing was written
+
+
+# ── merges ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_merges_are_shown_with_their_ranks(capsys):
+    code, out, _ = run('tokenizer show bpe "The cat" --merges', capsys)
+    assert code == 0
+    lines = out.split("'The'\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    assert lines[0].split() == ["rank", "merge", "pieces"]
+    assert lines[1].split() == ["start", "T", "h", "e"]
+    assert lines[-1].split()[-1] == "The"
+    ranks = [int(line.split()[0]) for line in lines[2:]]
+    shown = json.loads(run('tokenizer show bpe "The cat" --merges --json', capsys)[1])[0]["words"]
+    assert [step["rank"] for step in shown[0]["steps"]] == ranks
+    assert [word["text"] for word in shown] == ["The", " cat"]
+
+
+@pytest.mark.parametrize(("kind", "title"), [("wordpiece", "longest match"), ("unigram", "ln p")])
+def test_other_subwords_show_their_own_steps(kind, title, capsys, tmp_path):
+    headway.tokenizers.train(kind, ["The cat sat on the mat."] * 9, 40).save(tmp_path)
+    code, out, _ = run(f'tokenizer show {tmp_path} "The cat" --merges', capsys)
+    assert code == 0
+    assert title in out
+
+
+def test_a_long_text_has_only_its_first_words_explained(capsys):
+    words = " ".join(f"w{i}" for i in range(60))  # letters and digits are words of their own
+    out = run(f'tokenizer show bpe "{words}" --merges', capsys)[1]
+    assert "… and 22 more words; --json has all of them" in out
+
+
+def test_training_explains_its_first_merges(capsys, tmp_path):
+    (tmp_path / "words.txt").write_text("lower newest newest newest")
+    code, out, _ = run(f"tokenizer train {tmp_path}/words.txt --vocab-size 300 --explain 2 --out {tmp_path}/a", capsys)
+    assert code == 0
+    assert [line.split() for line in out.splitlines()[3:6]] == [
+        ["rank", "merge", "piece", "count"], ["0", "w", "+", "e", "we", "4"], ["1", "e", "+", "we", "ewe", "3"]
+    ]  # fmt: skip
+    command = f"tokenizer train {tmp_path}/words.txt --vocab-size 300 --explain 2 --out {tmp_path}/b --json"
+    assert json.loads(run(command, capsys)[1])["merges"][0] == {"left": "w", "right": "e", "count": 4}
+    code, _, err = run(f"tokenizer train {tmp_path}/words.txt --kind word --explain 2 --out {tmp_path}/c", capsys)
+    assert code == 2
+    assert "--explain: does not apply to --kind word, which learns no merges" in " ".join(err.split())

@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.help import CommandApp
+from headway.cli.merge_tables import n_learned_merges, print_learned_merges, print_segmentations
 from headway.cli.option_use import OnlyFor, check_options_for
 from headway.cli.options import (
     Json,
@@ -87,6 +89,11 @@ def train(
     *,
     kind: Annotated[str, typer.Option(help="char, word, bpe, wordpiece or unigram.")] = "bpe",
     training: KindFlags,
+    explain: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Show the first N merges with the counts that chose them (bpe)."),
+        OnlyFor(kind="bpe"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tokenizer.json. Default: the next free tokenizer-KIND.")
     ] = None,
@@ -102,13 +109,17 @@ def train(
       headway tokenizer train pydocs --vocab-size 1000 --out my-bpe
       headway tokenizer train my.txt --kind word --min-frequency 2 --out my-words
       headway tokenizer train my.txt --kind unigram --vocab-size 30
+      headway tokenizer train my.txt --vocab-size 300 --explain 10
     """
     from headway.data import open_source
     from headway.display import BytesDisplay, print_status
     from headway.errors import CheckpointError
     from headway.files import free_name, new_directory
     from headway.tokenizers import train as train_tokenizer
+    from headway.tokenizers.bpe import count_words, learn_merges
 
+    check_minimum("--explain", explain)
+    check_options_for(f"--kind {kind}, which learns no merges", kind=kind)
     if training.vocab_size is not None and kind == "char":
         raise typer.BadParameter(
             "a char tokenizer has every character of the text: leave it out", param_hint="--vocab-size"
@@ -119,18 +130,27 @@ def train(
         raise CheckpointError(f"{folder} already exists; choose another folder with --out")
     show_progress = {"progress": sys.stderr.isatty()} if kind not in ("char", "word") else {}
     start = time.monotonic()
+    word_counts: Counter[str] = Counter()
     with BytesDisplay("reading", data.size) as display:
-        trained = train_tokenizer(kind, display.count(data.texts()), **training.options, **show_progress)
+        texts = display.count(data.texts())
+        texts = texts if explain is None else count_words(texts, word_counts)
+        trained = train_tokenizer(kind, texts, **training.options, **show_progress)
     with new_directory(folder) as partial:
         trained.save(partial)
     seconds = time.monotonic() - start
+    n_merges = 0 if explain is None else min(explain, n_learned_merges(trained))
+    merges = learn_merges(word_counts, n_merges, min_frequency=training.min_frequency or 0)
     if json:
-        print_json({**_describe(trained), "kind": kind, "path": str(folder), "bytes": display.done, "seconds": seconds})
+        explained = {} if explain is None else {"merges": [merge._asdict() for merge in merges]}
+        labels = {**_describe(trained), "kind": kind, "path": str(folder), "bytes": display.done, "seconds": seconds}
+        print_json({**labels, **explained})
         return
     print_status(f"read {display.done / 1e6:.2f} MB in {seconds:.1f} s")
     if training.vocab_size is not None and trained.vocab_size < training.vocab_size:
         print_status(f"the text is too short for more than {trained.vocab_size:,} tokens")
     print(f"saved: {folder} ({kind}, {trained.vocab_size:,} tokens)")
+    if explain is not None:
+        print_learned_merges(merges, n_learned_merges(trained), trained)
     example = f'tokenizer show {shlex.quote(str(folder))} "Some text to tokenize"'
     print_status(f"try:   {command(example)}")
 
@@ -249,19 +269,28 @@ def _batches(lines: Iterator[str]) -> Iterator[list[str]]:
 def show(
     tokenizers: Annotated[list[str], typer.Argument(help="One tokenizer or more, then the text: TOKENIZER… TEXT.")],
     lines: Annotated[int, typer.Option(help="Lines of the text to show, at least 0."), OnlyFor(text="given")] = 8,
+    merges: Annotated[
+        bool,
+        typer.Option("--merges", help="Show every step: merges by rank, longest matches or scores."),
+        OnlyFor(text="given"),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show how tokenizers split a text, and compare them.
 
     The last argument is the text: a file, a folder, a built-in corpus, - for stdin, or the text itself. Without a text,
-    a word tokenizer shows its most frequent words. Fertility is the number of tokens per word.
+    a word tokenizer shows its most frequent words. Fertility is the number of tokens per word. --merges shows how each
+    word is split: the merges of BPE with their ranks (0 is the first one learned), the longest matches of WordPiece,
+    the pieces of unigram with their scores.
 
     \b
     Examples:
       headway tokenizer show my-bpe "To be, or not to be"
       headway tokenizer show my-bpe my-words pydocs --lines 3
+      headway tokenizer show my-bpe "The cat sat" --merges
     """
     from headway.tokenizers.loading import load_tokenizer
+    from headway.tokenizers.segmentation import explain_segmentation
     from headway.tokenizers.statistics import measure_tokenizer
 
     check_minimum("--lines", lines, 0)
@@ -271,14 +300,18 @@ def show(
     loaded = {name: load_tokenizer(name) for name in names}
     sample = "\n".join(islice((line for text in texts for line in text.splitlines()), lines))
     stats = {name: measure_tokenizer(tokenizer, texts) for name, tokenizer in loaded.items()}
+    words = {name: explain_segmentation(tokenizer, sample) for name, tokenizer in loaded.items() if merges}
     if json:
         print_json([
-            {"tokenizer": name, **_describe(tokenizer), **stats[name].to_dict(), "pieces": _pieces(tokenizer, sample)}
+            {"tokenizer": name, **_describe(tokenizer), **stats[name].to_dict(), "pieces": _pieces(tokenizer, sample),
+             **({"words": [word.to_dict() for word in words[name]]} if merges else {})}
             for name, tokenizer in loaded.items()
         ])  # fmt: skip
         return
     for name, tokenizer in loaded.items():
         _print_tokenizer(name, tokenizer, sample, show_words=not texts)
+        if merges:
+            print_segmentations(words[name], tokenizer)
     if texts:
         width = max(map(len, [*names, "tokenizer"]))
         columns = f"{'vocabulary':>10} {'tokens':>10} {'chars/token':>12} {'fertility':>10} {'unknown':>8}"

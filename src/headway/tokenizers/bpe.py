@@ -3,17 +3,21 @@
 Sennrich et al. 2016 merge characters; Radford et al. 2019, §2.2 merge bytes, so that every text can be encoded.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
 
 import tokenizers as rust
 
 from headway.errors import ConfigError, DataError
 from headway.tokenizers.base import Tokenizer
 from headway.tokenizers.native_errors import native_errors
-from headway.tokenizers.pre_tokenizers import split_pre_tokenizer
+from headway.tokenizers.pre_tokenizers import split_pre_tokenizer, text_pieces
 from headway.tokenizers.special_tokens import END_OF_TEXT, add_special_tokens, check_special_tokens
 
 N_BYTES = 256
+COUNT_PIECE_CHARS = 1 << 20  # words are counted in so many characters at a time
 
 
 def train_bpe(
@@ -43,6 +47,66 @@ def train_bpe(
         backend.train_from_iterator(texts, trainer)
     add_special_tokens(backend, [END_OF_TEXT], extra)  # last, as in GPT-2
     return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT)
+
+
+class LearnedMerge(NamedTuple):
+    """A merge that training chose, and how often its pair occurred then."""
+
+    left: str  # as the vocabulary spells it: "Ġt"
+    right: str
+    count: int
+
+
+def count_words(texts: Iterable[str], counts: Counter[str]) -> Iterator[str]:
+    """Pass texts through, and count the words that training sees: the pre-tokenizer's, in the characters for bytes."""
+    pre_tokenizer = byte_level_tokenizer(rust.models.BPE()).pre_tokenizer
+    for text in texts:
+        for piece in text_pieces(text, COUNT_PIECE_CHARS):
+            counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(piece))
+        yield text
+
+
+def learn_merges(word_counts: Mapping[str, int], n_merges: int, *, min_frequency: int = 0) -> list[LearnedMerge]:
+    """The first merges of byte-level BPE (Sennrich et al. 2016, Algorithm 1), with the counts that chose them.
+
+    Each time the most frequent adjacent pair is merged in every word; of equally frequent pairs, the one whose pieces
+    were known first, bytes in the order of their characters. These are the merges of `train_bpe`.
+    """
+    words = [(list(word), count) for word, count in word_counts.items()]
+    ids = {character: id for id, character in enumerate(sorted(rust.pre_tokenizers.ByteLevel.alphabet()))}
+    pair_counts: Counter[tuple[str, str]] = Counter()
+    words_with: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # pair → indices of the words that have it
+    for i, (parts, count) in enumerate(words):
+        for pair in pairwise(parts):
+            pair_counts[pair] += count
+            words_with[pair].add(i)
+    merges: list[LearnedMerge] = []
+    while len(merges) < n_merges and pair_counts:
+        best = max(pair_counts, key=lambda pair: (pair_counts[pair], -ids[pair[0]], -ids[pair[1]]))
+        if pair_counts[best] < max(1, min_frequency):
+            break
+        merges.append(LearnedMerge(*best, pair_counts[best]))
+        ids.setdefault("".join(best), len(ids))
+        for i in words_with.pop(best):
+            parts, count = words[i]
+            pair_counts.subtract({pair: n * count for pair, n in Counter(pairwise(parts)).items()})
+            parts[:] = _merged(parts, best)
+            for pair in pairwise(parts):
+                pair_counts[pair] += count
+                words_with[pair].add(i)
+        del pair_counts[best]
+    return merges
+
+
+def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
+    """The parts of a word with every occurrence of the pair joined, from left to right."""
+    merged: list[str] = []
+    for part in parts:
+        if merged and (merged[-1], part) == pair:
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return merged
 
 
 def byte_level_tokenizer(model: rust.models.BPE, pattern: str | None = None) -> rust.Tokenizer:
