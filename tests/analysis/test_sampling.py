@@ -1,11 +1,13 @@
 """A distribution is followed through samplers, stage by stage."""
 
+import math
+
 import pytest
 import torch
 
 import headway
 from headway.analysis.plotting import figure_style, new_figure
-from headway.analysis.sampling import draw, plot, render_text, trace_next_token, trace_samplers
+from headway.analysis.sampling import draw, plot, render_text, trace_next_token, trace_samplers, trace_temperatures
 from headway.errors import ConfigError
 from headway.generation.sampling_params import DEFAULT_TEMPERATURE
 from headway.sampling import Pipeline
@@ -69,3 +71,21 @@ def test_a_wide_table_continues_below():
 def test_at_least_one_token_is_shown():
     with pytest.raises(ConfigError, match="top=0: show at least 1 token"):
         trace_samplers(LOGITS, Pipeline(top_k=2), top=0)
+
+
+def test_temperatures_side_by_side_have_the_lecture_s_numbers():
+    """u = [3, 1, −1] at τ = 0.2 is [15, 5, −5], whose softmax is 1/(1 + e^−10 + e^−20) = 0.99995 for the first."""
+    steps = trace_temperatures(torch.tensor([3.0, 1.0, -1.0]), [0.2, 1, 0])
+    assert steps.stages == ["model", "T=0.2", "T=1", "T=0"]
+    assert steps.tokens == ["3", "1", "-1"]
+    assert steps.p[1][0] == pytest.approx(1 / (1 + math.exp(-10) + math.exp(-20)), abs=1e-9)
+    assert steps.p[0] == steps.p[2]
+    assert steps.p[3] == [1.0, 0.0, 0.0]
+    assert "0.99995" in render_text(steps, digits=5)
+    with figure_style():
+        figure = new_figure(8, 4)
+        draw(figure, steps)
+    assert [axes.get_title().splitlines()[0] for axes in figure.axes] == ["T=0.2", "T=1", "T=0"]
+    assert figure.get_suptitle() == "The given logits, by temperature"
+    with pytest.raises(ConfigError, match="temperature=-1 must be at least 0; 0 is greedy"):
+        trace_temperatures(LOGITS, [-1])

@@ -102,8 +102,10 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     "show sampling": {
         "show sampling {}": ["--seed 1", "--theme dark"],
         "show sampling runs/demo The {}": ["--logits 1,2"],
+        "show sampling --set top_k=2 {}": ["--temperatures 1,2"],
         "show sampling --set top_k=2 --sampler-order top_k {}": ["--sampler-preset default"],
     },
+    "show tradeoff": {"show tradeoff runs/demo The -n 2 --max-new-tokens 1 {}": ["--theme dark"]},
     "show attention": {
         "show attention runs/demo 'The cat' {}": ["TARGET x", "--side encoder", "--theme dark"],
     },
@@ -146,6 +148,8 @@ ALWAYS: dict[str, list[str]] = {
     "data": ["SOURCE", "--tokenizer", "--valid-fraction", "--test-fraction", "--split", "--prepare"],
     "show curves": ["RUNS", "--metric", "--x", "--out", "--log"],
     "show sampling": ["MODEL", "PROMPT", "--set", "--sampler-order", "--top", "--out"],
+    "show tradeoff": ["MODEL", "PROMPT", "--temperature", "--top-p", "--top-k", "--min-p", "-n", "--max-new-tokens",
+                      "--judge", "--seed", "--out"],
     "show attention": ["MODEL", "TEXT", "--layer", "--head", "--out"],
     "show sensitivity": ["MODELS", "--text", "--distance", "--n-positions", "--out"],
     "check resume": ["RECIPE", "--set", "--steps", "--kills", "--ranks", "--seed", "--out", "--device"],

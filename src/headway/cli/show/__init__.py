@@ -1,7 +1,7 @@
 """headway show: a file per sub-command, each a thin shell over a function of `headway.analysis`."""
 
 from headway.cli.help import CommandApp, Sections
-from headway.cli.show import attention, curves, model, routing, sampling, sensitivity
+from headway.cli.show import attention, curves, model, routing, sampling, sensitivity, tradeoff
 
 app = CommandApp(help="Show what happens inside models and runs, as text and as a plot.")
 
@@ -16,6 +16,7 @@ SUBCOMMANDS: Sections = {
     ],
     "Sampling": [
         ("sampling", "Show the distribution of the next token after each sampler.", sampling.sampling),
+        ("tradeoff", "Show quality against diversity for several settings.", tradeoff.tradeoff),
     ],
     "Training": [
         ("curves", "Show the training curves of one or several runs.", curves.curves),

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -51,3 +52,14 @@ def picture_path(file: Path | None) -> str | None:
 def print_picture(file: Path | None) -> None:
     if file is not None:
         print(f"\nplot: {file}")
+
+
+def parse_numbers(flag: str, text: str) -> list[float]:
+    """Numbers separated by commas, such as the values of a sampler."""
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 0.5,1", param_hint=flag)
+    return numbers
