@@ -108,6 +108,17 @@ ALLOWED = {
         "generation.ids",
         "generation",
     },
+    "exercises": {
+        "errors",
+        "config",
+        "costs",
+        "sampling",
+        "tables",
+        "nn",
+        "models",
+        "analysis",
+        "evaluation",
+    },
     "training": {
         "costs",
         "device_rates",

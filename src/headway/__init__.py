@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from headway import entry_points as entry_points
     from headway import errors as errors
     from headway import evaluation as evaluation
+    from headway import exercises as exercises
     from headway import file_reading as file_reading
     from headway import files as files
     from headway import generation as generation

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,7 @@ def make_workspace(folder):
     words = [f"{a}{b}{c}{d}ef" for a in "abc" for b in "def" for c in "ghi" for d in "abcdefghij"]
     (folder / "letters.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
     write_examples(folder)
+    shutil.copy(Path(__file__).parents[2] / "examples" / "own_transformer.py", folder / "mine.py")
     for name in ("mine", "yours", "right"):
         (folder / f"{name}.de").write_text("Ein Hund.\nZwei Katzen.\n")
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as err:

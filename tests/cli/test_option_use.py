@@ -156,6 +156,7 @@ ALWAYS: dict[str, list[str]] = {
     "check cached": ["MODEL", "TEXT", "--atol", "--device", "--dtype"],
     "check batched": ["MODEL", "TEXT", "--atol", "--device", "--dtype"],
     "check contract": ["MODEL", "--only", "--batch-size", "--length", "--atol", "--seed", "--device", "--dtype"],
+    "check homework": ["FILE"],
     "tokenizer train": ["SOURCE", "--kind", "--special-token", "--out"],
     "tokenizer encode": ["TOKENIZER", "TEXTS"],
     "tokenizer decode": ["TOKENIZER", "IDS", "--special"],

@@ -92,7 +92,7 @@ VERBS: Sections = {
     ],
     "Check": [
         ("eval", "Score a model on held-out text.", evaluate.evaluate),
-        ("check", "Check exact resume, caching, batching and a model's contract.", check.app),
+        ("check", "Check exact resume, caching, batching, a model's contract, homework.", check.app),
     ],
     "Data": [
         ("data", "Summarise a data source.", data.data),

@@ -1,4 +1,4 @@
-"""headway check resume | cached | batched | contract"""
+"""headway check resume | cached | batched | contract | homework"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,7 @@ Text = Annotated[
 ]
 Atol = Annotated[float, typer.Option(min=0, help="Largest difference allowed, in nats.")]
 
-app = CommandApp(help="Check guarantees on your own machine: exact resume, caching, batching and the contract.")
+app = CommandApp(help="Check resume, caching, batching and the contract on your own machine, and homework.")
 
 MAX_SEED = 2**63  # of torch.Generator
 
@@ -172,6 +172,29 @@ def contract(
         print_json(report.to_dict())
     else:
         print(report)
+    raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command()
+def homework(
+    file: Annotated[Path, typer.Argument(help="Your solution: a .py file. It is imported, so its code runs.")],
+    json: Json = False,
+) -> None:
+    """Check your own Transformer part by part, and say what is wrong and how.
+
+    FILE is examples/homework/homework.py with its blanks filled in. Every part is compared with a reference that has
+    the same weights; the parts below it are the reference's, so that one mistake does not spoil the rest. FILE is
+    executed with your rights: check only code that you trust. Exits with 0 if all parts are right, with 1 if not.
+
+    \b
+    Examples:
+      headway check homework mine.py
+      headway check homework mine.py --json
+    """
+    from headway.exercises.homework import check_homework
+
+    report = check_homework(file)
+    print_json(report.to_dict()) if json else print(report)
     raise typer.Exit(0 if report.passed else 1)
 
 

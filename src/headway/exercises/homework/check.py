@@ -1,0 +1,440 @@
+"""Check a student's Transformer part by part, and say what is wrong and how.
+
+Each part is built twice, from the student's file and from the reference, with the same weights and the parts below it
+from the reference. If the outputs differ, the reference is run with every known mistake, alone and in pairs, until one
+has the student's outputs: that is the diagnosis. If none has, the report names the largest difference.
+"""
+
+import contextlib
+import importlib.util
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headway.errors import DataError, InputError, count
+from headway.exercises.homework.mistakes import MISTAKES
+from headway.exercises.homework.parts import PARTS, REFERENCE, D, H, HomeworkPart, K, Namespace, Outputs
+from headway.exercises.homework.reference import plant
+from headway.exercises.homework.report import HomeworkReport, PartResult
+
+ATOL = 1e-4  # float32 rounding is a hundred times less, any known mistake a hundred times more
+IMPORT_SECONDS = 60.0
+PART_SECONDS = 20.0
+SHARED_HEADS = "shared head weights"
+
+
+def check_homework(file: str | Path) -> HomeworkReport:
+    """Import a student's file, which runs it, and compare every part with the reference.
+
+    report = check_homework("homework.py")
+    report.passed, report.mistakes, report["attention"].message
+    """
+    file = Path(file)
+    if file.suffix != ".py":
+        raise InputError(f"{file} is not a Python file: name one that ends in .py, such as homework.py")
+    if not file.is_file():
+        raise DataError(f"no file {file}: copy examples/homework/homework.py and fill in the blanks")
+    results: list[PartResult] = []
+    with _imported(file) as module:
+        for part in PARTS:
+            below = part.below
+            if part.symbol == "make_model":  # the student's own parts where they are right
+                below = tuple(result.symbol for result in results if result.status != "right")
+            result = _check_part(part, module, file, below)
+            if part.symbol == "make_model" and below and result.status == "right":
+                others = f"With the reference in place of {', '.join(below)}."
+                result = replace(result, message=others)
+            results.append(result)
+    return HomeworkReport(str(file), tuple(results))
+
+
+# ── the student's code ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StudentError(Exception):
+    """The student's code raised, or its parameters do not fit; `result` is what to report."""
+
+    def __init__(self, **result: Any):
+        super().__init__(result.get("message", ""))
+        self.result = result
+
+
+@contextlib.contextmanager
+def _imported(file: Path) -> Iterator[ModuleType]:
+    """The student's module, with its folder on the path, for as long as it is needed."""
+    name = "headway_homework"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.resolve().parent)
+    sys.modules[name] = module
+    sys.path.insert(0, folder)
+    try:
+        try:
+            with _guarded(file, IMPORT_SECONDS):
+                spec.loader.exec_module(module)
+        except StudentError as error:
+            raise DataError(f"{file} cannot be imported: {error.result['message']}") from None
+        yield module
+    finally:
+        sys.path.remove(folder)
+        sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def _guarded(file: Path, seconds: float) -> Iterator[None]:
+    """Run the student's code: what it prints goes to stderr, what it raises becomes a `StudentError`."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr), _time_limit(seconds):
+            yield
+    except (KeyboardInterrupt, StudentError):
+        raise
+    except NotImplementedError as error:
+        line = _line(error, file)
+        where = "" if line is None else f"{file.name}, line {line}"
+        message = ": ".join(filter(None, [where, str(error)]))
+        raise StudentError(status="not done yet", message=message, line=line) from None
+    except BaseException as error:  # SystemExit too: it is the student's
+        line = _line(error, file)
+        where = "" if line is None else f"{file.name}, line {line}: "
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+        source = _source(error, file)
+        message = f"{where}{type(error).__name__}: {text}" + (f"\n    {source}" if source else "")
+        raise StudentError(status="crashed", message=message, line=line) from None
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in the block after so long. Only the main thread of a system with SIGALRM can be stopped."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"it takes more than {seconds:.0f} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _frames(error: BaseException, file: Path) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+
+
+def _line(error: BaseException, file: Path) -> int | None:
+    """The last line of the student's file that an exception passed through."""
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    frames = _frames(error, file)
+    return frames[-1].lineno if frames else None
+
+
+def _source(error: BaseException, file: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return (error.text or "").strip()
+    frames = _frames(error, file)
+    return (frames[-1].line or "") if frames else ""
+
+
+@contextlib.contextmanager
+def _patched(module: ModuleType, names: tuple[str, ...]) -> Iterator[Namespace]:
+    """The student's names, with these taken from the reference."""
+    before = {name: vars(module)[name] for name in names if name in vars(module)}
+    vars(module).update({name: REFERENCE[name] for name in before})
+    try:
+        yield vars(module)
+    finally:
+        vars(module).update(before)
+
+
+# ── one part ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Trial:
+    """The outputs of a part by case, and what it raised instead."""
+
+    outputs: dict[str, Outputs] = field(default_factory=dict)
+    errors: dict[str, StudentError] = field(default_factory=dict)
+
+
+def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple[str, ...]) -> PartResult:
+    def result(status: Any, **fields: Any) -> PartResult:
+        return PartResult(part.name, part.symbol, status, part.statement, **fields)
+
+    if not callable(getattr(module, part.symbol, None)):
+        hint = "keep the names of examples/homework/homework.py"
+        return result("missing", message=f"{file.name} defines no {part.symbol}: {hint}")
+    right = _build_reference(part)
+    try:
+        with _patched(module, below) as names, torch.no_grad():
+            with _guarded(file, PART_SECONDS):
+                student = part.build(names)
+            _load_weights(part, right, student)
+            trial = _try_student(part, student, file)
+        expected = _with_mistakes(part, right, ())
+        _check_outputs(part, trial)
+    except StudentError as error:
+        return result(**error.result)
+    difference = _largest_difference(expected, trial)
+    if difference is None:
+        return result("right")
+    found = _diagnose(part, right, trial)
+    if found is not None:
+        mistakes = [MISTAKES[key] for key in found]
+        lines = [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes]
+        names_found = tuple(dict.fromkeys(mistake.name for mistake in mistakes))
+        return result("wrong", mistakes=names_found, message="\n".join(lines), difference=difference.size)
+    if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file):
+        message = "All heads get the same queries, keys or values: they share weights. Give each its own columns."
+        return result("wrong", mistakes=(SHARED_HEADS,), message=message, difference=difference.size)
+    if trial.errors:
+        return result(**_explain_crash(part, next(iter(trial.errors.values()))))
+    return result("wrong", message=difference.message, difference=difference.size)
+
+
+@cache
+@torch.no_grad()
+def _build_reference(part: HomeworkPart) -> Any:
+    """The part with random weights: gains and biases too, which are 1 and 0 in a new module and would hide mistakes."""
+    right = part.build(REFERENCE)
+    if isinstance(right, nn.Module):
+        right.eval()
+        generator = torch.Generator().manual_seed(0)
+        for name, parameter in right.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            is_gain = "norm" in name and name.endswith("weight")
+            is_matrix = parameter.dim() >= 2
+            parameter.copy_(noise * 1.5 * parameter.shape[-1] ** -0.5 if is_matrix else 0.3 * noise + float(is_gain))
+    return right
+
+
+def _try_student(part: HomeworkPart, student: Any, file: Path) -> Trial:
+    trial = Trial()
+    for case, run in part.cases.items():
+        try:
+            with _guarded(file, PART_SECONDS):
+                trial.outputs[case] = run(student)
+        except StudentError as error:
+            if error.result["status"] == "not done yet":
+                raise
+            trial.errors[case] = error
+    return trial
+
+
+def _check_outputs(part: HomeworkPart, trial: Trial) -> None:
+    """Refuse results that cannot be compared: None, other types."""
+    for outputs in trial.outputs.values():
+        for name, value in outputs.items():
+            if value is None:
+                raise StudentError(status="not done yet", message=f"{part.symbol} returns None")
+            if not isinstance(value, Tensor):
+                message = f"{name} is a {type(value).__name__}, not a tensor"
+                raise StudentError(status="wrong", message=message)
+        if part.symbol == "attention" and "weights" not in outputs:
+            raise StudentError(status="wrong", message="Return two tensors: the output and the weights.")
+        if part.symbol == "causal_mask":
+            if not outputs["mask"].isfinite().all():
+                message = "The mask holds −∞: it is True where a position may be attended to, and False elsewhere."
+                raise StudentError(status="wrong", message=message)
+            outputs["mask"] = outputs["mask"] != 0  # ones and zeros will do
+
+
+# ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _load_weights(part: HomeworkPart, right: Any, student: Any) -> None:
+    """Give the student's part the weights of the reference: by name, or in order if the names differ."""
+    if not isinstance(right, nn.Module):
+        return
+    if not isinstance(student, nn.Module):
+        message = f"{part.symbol} makes a {type(student).__name__}, not an nn.Module"
+        raise StudentError(status="wrong", message=message)
+    student.eval()
+    _check_shared(part, student)
+    ours, theirs = dict(right.named_parameters()), dict(student.named_parameters())
+    if part.symbol == "MultiHeadAttention":
+        _check_heads(theirs)
+    if {name: p.shape for name, p in ours.items()} == {name: p.shape for name, p in theirs.items()}:
+        pairs = [(ours[name], theirs[name]) for name in ours]
+    elif [p.shape for p in ours.values()] == [p.shape for p in theirs.values()]:
+        pairs = list(zip(ours.values(), theirs.values(), strict=True))
+    else:
+        raise StudentError(status="wrong", message=_describe_parameters(ours, theirs))
+    with torch.no_grad():
+        for source, target in pairs:
+            target.copy_(source)
+
+
+def _check_shared(part: HomeworkPart, student: nn.Module) -> None:
+    """Refuse two parameters that are one tensor: none are shared in this model."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in student.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter.data_ptr(), []).append(name)
+    shared = next((group for group in names.values() if len(group) > 1), None)
+    if shared is None:
+        return
+    tensors = f"{shared[0]} and {shared[1]} are one tensor"
+    if part.symbol == "clones":
+        copies = "The copies are one module, so the projections of all heads, and all layers, share their weights"
+        message, mistake = f"{copies}: {tensors}. Copy the module n times: copy.deepcopy(module).", SHARED_HEADS
+    elif part.symbol == "MultiHeadAttention":
+        message, mistake = f"The heads share weights between W^Q, W^K, W^V and W^O: {tensors}.", SHARED_HEADS
+    else:
+        message, mistake = f"{tensors[0].upper()}{tensors[1:]}. Each needs weights of its own.", "shared weights"
+    raise StudentError(status="wrong", mistakes=(mistake,), message=message)
+
+
+def _check_heads(parameters: dict[str, nn.Parameter]) -> None:
+    """Refuse projections that are too small to differ between heads, or that begin equal in all of them."""
+    matrices = {name: p for name, p in parameters.items() if p.dim() >= 2}
+    remedy = f"W^Q, W^K and W^V have d_model × d_model entries each: {count(K, 'column')} of its own for every head."
+    small = [name for name, p in matrices.items() if K in p.shape]
+    if small and sum(p.numel() for p in matrices.values()) < 4 * D * D:
+        shape = tuple(matrices[small[0]].shape)
+        message = f"All heads share {small[0]} of shape {shape}. {remedy}"
+        raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
+    for name, matrix in list(matrices.items())[:3]:
+        if matrix.shape == (D, D):
+            heads = matrix.detach().view(H, K, D)
+            if torch.equal(heads, heads[:1].expand_as(heads)):
+                message = f"All heads have the same weights in {name} from the start. {remedy}"
+                raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
+
+
+def _heads_are_equal(part: HomeworkPart, module: ModuleType, student: Any, file: Path) -> bool:
+    """Whether all heads of the student attend with the same queries, keys or values, whatever these are."""
+    calls: list[tuple[Tensor, ...]] = []
+
+    def recorded(*tensors: Any, **options: Any) -> Any:
+        calls.append(tensors[:3])
+        return REFERENCE["attention"](*tensors, **options)
+
+    with _patched(module, part.below), contextlib.suppress(StudentError), torch.no_grad():
+        vars(module)["attention"] = recorded
+        with _guarded(file, PART_SECONDS):
+            next(iter(part.cases.values()))(student)
+    heads = [x for call in calls for x in call if isinstance(x, Tensor) and x.dim() == 4 and x.shape[1] == H]
+    return any(_close(x, x[:, :1].expand_as(x)) for x in heads)
+
+
+def _describe_parameters(ours: dict[str, nn.Parameter], theirs: dict[str, nn.Parameter]) -> str:
+    lines = ["Its parameters are not those of examples/homework/homework.py; keep __init__ as it is there."]
+    for title, names, parameters in (
+        ("Missing", [name for name in ours if name not in theirs], ours),
+        ("Not expected", [name for name in theirs if name not in ours], theirs),
+        ("Of another shape", [n for n in ours if n in theirs and ours[n].shape != theirs[n].shape], theirs),
+    ):
+        if names:
+            listed = ", ".join(f"{name} {tuple(parameters[name].shape)}" for name in names[:4])
+            lines.append(f"{title}: {listed}{', …' if len(names) > 4 else ''}.")
+    return "\n".join(lines)
+
+
+# ── differences ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Difference:
+    message: str
+    size: float | None = None
+
+
+def _largest_difference(expected: dict[str, Outputs], trial: Trial) -> _Difference | None:
+    """Where the outputs differ most from the reference; None if they are equal."""
+    largest: _Difference | None = None
+    for case, outputs in trial.outputs.items():
+        for name, right in expected[case].items():
+            value = outputs.get(name)
+            if value is None:  # derived from another output, which has the wrong shape
+                continue
+            if value.shape != right.shape:
+                shapes = f"{tuple(value.shape)}, expected {tuple(right.shape)}"
+                return _Difference(f"With {case}, {name} has shape {shapes}.")
+            if _close(value, right):
+                continue
+            gap = (value.double() - right.double()).abs().nan_to_num(torch.inf)
+            index = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
+            size = float(gap.max())
+            if largest is None or size > (largest.size or 0.0):
+                place = f"{name}[{', '.join(map(str, index))}]"
+                numbers = f"is {_number(value[index])}, expected {_number(right[index])}"
+                n_wrong = int((gap > ATOL).sum())
+                message = f"With {case}, {place} {numbers}; {n_wrong} of {gap.numel()} numbers differ."
+                largest = _Difference(message, size)
+    if largest is None and trial.errors:
+        return _Difference("")
+    return largest
+
+
+def _number(value: Tensor) -> str:
+    return str(value.item()) if value.dtype == torch.bool else f"{value.item():.4g}"
+
+
+def _close(left: Tensor, right: Tensor) -> bool:
+    return left.shape == right.shape and torch.allclose(left.double(), right.double(), rtol=ATOL, atol=ATOL)
+
+
+def _diagnose(part: HomeworkPart, right: Any, trial: Trial) -> tuple[str, ...] | None:
+    """The known mistakes with which the reference has the student's outputs: one, or two at once."""
+    for n in (1,) if part.symbol == "make_model" else (1, 2):
+        candidates = list(combinations(part.mistakes, n))
+        outputs = [_with_mistakes(part, right, mistakes) for mistakes in candidates]
+        # Weights that are masked late may hold anything where nothing should be seen: then the visible ones decide.
+        for compared in (None, ("output", "mask", "log-probabilities"), ("visible weights",)):
+            for mistakes, wrong in zip(candidates, outputs, strict=True):
+                if _equals(trial, wrong, compared):
+                    return mistakes
+    return None
+
+
+@torch.no_grad()
+def _with_mistakes(part: HomeworkPart, right: Any, mistakes: tuple[str, ...]) -> dict[str, Outputs]:
+    """The outputs of the reference with these mistakes. A case is left out where shapes then do not fit."""
+    outputs = {}
+    with plant(*mistakes):
+        for case, run in part.cases.items():
+            with contextlib.suppress(RuntimeError):
+                outputs[case] = run(right)
+    return outputs
+
+
+def _equals(trial: Trial, wrong: dict[str, Outputs], compared: tuple[str, ...] | None) -> bool:
+    """Whether the student's code crashes where the wrong reference does, and has its outputs elsewhere."""
+    if wrong.keys() != trial.outputs.keys():
+        return False
+    pairs = [
+        (trial.outputs[case].get(name), value)
+        for case, outputs in wrong.items()
+        for name, value in outputs.items()
+        if compared is None or name in compared
+    ]
+    return bool(pairs) and all(student is not None and _close(student, value) for student, value in pairs)
+
+
+def _explain_crash(part: HomeworkPart, error: StudentError) -> dict[str, Any]:
+    """The crash, and the mistake behind it where the sizes tell."""
+    sizes = re.search(r"\((\d+)\) must match .* \((\d+)\)", error.result["message"])
+    if part.symbol == "PositionalEncoding" and sizes and abs(int(sizes[1]) - int(sizes[2])) == 1:
+        mistake = MISTAKES["positions from 1"]
+        return {**error.result, "mistakes": (mistake.name,), "message": f"{error.result['message']}\n{mistake.remedy}"}
+    return error.result

@@ -1,0 +1,313 @@
+"""`check_homework`: a right solution passes, and each planted mistake is named, in its part only.
+
+Mistakes are planted by changing lines of examples/own_transformer.py, each in several spellings.
+"""
+
+import ast
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import headway
+from headway.errors import HeadwayError
+from headway.exercises.homework import MISTAKES, check, check_homework, parts, reference
+from headway.nn import dot_product_attention, masks
+from headway.nn.positions import sinusoid
+from tests.cli.running import run
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+SOLUTION = (EXAMPLES / "own_transformer.py").read_text(encoding="utf-8")
+BLANKS = EXAMPLES / "homework" / "homework.py"
+
+SCORES = "scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))"
+MASK = "scores = scores.masked_fill(~mask, -math.inf)"
+SOFTMAX = "weights = scores.softmax(dim=-1)  # each query's weights sum to 1"
+MASKED_SOFTMAX = f"    if mask is not None:\n        {MASK}\n    {SOFTMAX}\n"
+TRIANGLE = "torch.ones(1, n, n, dtype=torch.bool).tril()"
+CONNECTION = "output: Tensor = x + self.dropout(sublayer(self.norm(x)))"
+LINEARS = "self.linears = clones(nn.Linear(d_model, d_model), 4)  # W^Q, W^K, W^V and W^O"
+HEADS = "heads, _ = attention(q, k, v, mask, self.dropout)  # (B, H, T, K)"
+SPLIT = "return x.view(x.size(0), -1, self.n_heads, self.d_head).transpose(1, 2)"
+POSITION = "position = torch.arange(max_length).unsqueeze(1)  # (T, 1)"
+
+# Mistake → part, and the changes that plant it: each a tuple of old and new text.
+PLANTED = {
+    "no scale": [
+        ("attention", SCORES, "scores = query @ key.transpose(-2, -1)"),
+        ("attention", SCORES, "scores = torch.einsum('...td,...sd->...ts', query, key) / 1.0"),
+        ("multi-head attention", HEADS, "heads, _ = attention(q * math.sqrt(q.size(-1)), k, v, mask, self.dropout)"),
+    ],
+    "mask after softmax": [
+        ("attention", MASKED_SOFTMAX, "    weights = scores.softmax(dim=-1)\n    if mask is not None:\n"
+                                      "        weights = weights.masked_fill(~mask, 0.0)\n"),
+        ("attention", MASKED_SOFTMAX, "    weights = scores.softmax(dim=-1)\n    if mask is not None:\n"
+                                      "        weights = weights * mask\n"),
+        ("attention", MASKED_SOFTMAX, "    weights = scores.softmax(dim=-1)\n    if mask is not None:\n"
+                                      "        weights = weights.masked_fill(~mask, -1e9)\n"),
+        ("attention", MASKED_SOFTMAX, "    weights = scores.softmax(dim=-1)\n    if mask is not None:\n"
+                                      "        weights = weights.masked_fill(~mask, -math.inf)\n"),
+    ],
+    "softmax over the wrong axis": [
+        ("attention", "scores.softmax(dim=-1)", "scores.softmax(dim=-2)"),
+        ("attention", "scores.softmax(dim=-1)", "F.softmax(scores, dim=1)"),
+        ("attention", "scores.softmax(dim=-1)", "scores.softmax(0)"),
+        ("attention", "scores.softmax(dim=-1)", "scores.transpose(-2, -1).softmax(-1).transpose(-2, -1)"),
+        ("generator", "F.log_softmax(self.projection(x), dim=-1)", "F.log_softmax(self.projection(x), dim=1)"),
+    ],
+    "no √d on embeddings": [
+        ("embeddings", "return x * math.sqrt(self.d_model)", "return x"),
+        ("embeddings", "self.d_model = d_model", "self.d_model = 1"),
+    ],
+    "swapped Q and K": [
+        ("attention", SCORES, "scores = key @ query.transpose(-2, -1) / math.sqrt(query.size(-1))"),
+        ("attention", SCORES, "query, key = key, query\n    " + SCORES),
+        ("multi-head attention", "to_query, to_key, to_value, to_output = self.linears",
+         "to_key, to_query, to_value, to_output = self.linears"),
+        ("multi-head attention", "attention(q, k, v,", "attention(k, q, v,"),
+        ("multi-head attention", "        q = self", "        query, key = key, query\n        q = self"),
+        ("decoder layer", "self.cross_attention(x, memory, memory, source_mask)",
+         "self.cross_attention(memory, x, memory, source_mask)"),
+    ],
+    "missing residual": [
+        ("sublayer", CONNECTION, "output: Tensor = self.dropout(sublayer(self.norm(x)))"),
+        ("sublayer", CONNECTION, "output: Tensor = self.norm(x)\n        output = self.dropout(sublayer(output))"),
+        ("sublayer", CONNECTION, "output: Tensor = self.norm(self.dropout(sublayer(x)))"),
+        ("encoder layer", "output: Tensor = self.sublayers[1](x, self.feed_forward)",
+         "output: Tensor = self.feed_forward(self.sublayers[1].norm(x))"),
+        ("decoder layer", "x = self.sublayers[1](x, lambda x: self.cross_attention(x, memory, memory, source_mask))",
+         "x = self.cross_attention(self.sublayers[1].norm(x), memory, memory, source_mask)"),
+    ],
+    "norm order": [
+        ("sublayer", CONNECTION, "output: Tensor = self.norm(x + self.dropout(sublayer(x)))"),
+        ("sublayer", CONNECTION, "output: Tensor = x + self.dropout(self.norm(sublayer(x)))"),
+        ("sublayer", CONNECTION, "x = self.norm(x)\n        output: Tensor = x + self.dropout(sublayer(x))"),
+        ("sublayer", CONNECTION, "x = x + self.dropout(sublayer(x))\n        output: Tensor = self.norm(x)"),
+    ],
+    "mask off by one": [
+        ("mask", TRIANGLE, "torch.ones(1, n, n, dtype=torch.bool).tril(1)"),
+        ("mask", TRIANGLE, "torch.ones(1, n, n, dtype=torch.bool).tril(diagonal=-1)"),
+        ("mask", TRIANGLE, "~torch.ones(1, n, n, dtype=torch.bool).triu(2)"),
+        ("mask", TRIANGLE, "torch.triu(torch.ones(1, n, n), diagonal=0) == 0"),
+        ("mask", TRIANGLE, "torch.arange(n)[None, None] < torch.arange(n)[None, :, None]"),
+    ],
+    "shared head weights": [
+        ("multi-head attention", SPLIT, SPLIT + "[:, :1].expand(-1, self.n_heads, -1, -1)"),
+        ("multi-head attention", HEADS, HEADS + "\n        heads = heads[:, :1].repeat(1, self.n_heads, 1, 1)"),
+        ("multi-head attention", "q = self.split_heads(to_query(query))",
+         "q = self.split_heads(to_query(query)[..., : self.d_head].repeat(1, 1, self.n_heads))"),
+        ("multi-head attention", LINEARS, "self.linears = nn.ModuleList([nn.Linear(d_model, d_model)] * 4)"),
+        ("multi-head attention", LINEARS, LINEARS + "\n        for linear in self.linears[:3]:\n            "
+         "linear.weight.data = linear.weight.data[: self.d_head].repeat(n_heads, 1)"),
+        ("multi-head attention", LINEARS,
+         "self.linears = nn.ModuleList([nn.Linear(d_model, self.d_head) for _ in range(3)])\n"
+         "        self.linears.append(nn.Linear(d_model, d_model))"),
+        ("clones", "return nn.ModuleList(copy.deepcopy(module) for _ in range(n))",
+         "return nn.ModuleList(module for _ in range(n))"),
+    ],
+    "positional encoding off by one": [
+        ("positional encoding", POSITION, "position = torch.arange(1, max_length + 1).unsqueeze(1)"),
+        ("positional encoding", "self.encoding[: x.size(1)]", "self.encoding[1 : x.size(1) + 1]"),
+        ("positional encoding", POSITION, "position = torch.arange(-1, max_length - 1).unsqueeze(1)"),
+        ("positional encoding", "torch.arange(0, d_model, 2)", "torch.arange(2, d_model + 2, 2)"),
+        ("positional encoding", "self.encoding[: x.size(1)]", "self.encoding[: x.size(1) - 1]"),
+    ],
+}  # fmt: skip
+CASES = [(mistake, *change) for mistake, changes in PLANTED.items() for change in changes]
+
+
+def changed(old: str, new: str, text: str = SOLUTION) -> str:
+    assert text.count(old) >= 1, old
+    return text.replace(old, new, 1)
+
+
+def report_on(tmp_path, text):
+    file = tmp_path / "solution.py"
+    file.write_text(text, encoding="utf-8")
+    return check_homework(file)
+
+
+def test_the_lectures_implementation_passes():
+    report = check_homework(EXAMPLES / "own_transformer.py")
+    assert report.passed, report
+    assert not report.mistakes
+
+
+@pytest.mark.parametrize(("mistake", "part", "old", "new"), CASES)
+def test_a_planted_mistake_is_named_in_its_part_and_nowhere_else(mistake, part, old, new, tmp_path):
+    report = report_on(tmp_path, changed(old, new))
+    assert report.mistakes == [mistake], report
+    assert [result.name for result in report.results if result.status != "right"] == [part], report
+    assert mistake in str(report)
+    assert report[part].message
+
+
+def test_two_mistakes_in_one_part_are_both_named(tmp_path):
+    text = changed(SCORES, "scores = query @ key.transpose(-2, -1)", changed("softmax(dim=-1)", "softmax(dim=-2)"))
+    report = report_on(tmp_path, text)
+    assert sorted(report["attention"].mistakes) == ["no scale", "softmax over the wrong axis"]
+
+
+def test_mistakes_in_several_parts_are_named_apart(tmp_path):
+    text = changed("x * math.sqrt(self.d_model)", "x", changed(TRIANGLE, "torch.ones(1, n, n).tril(1) > 0"))
+    report = report_on(tmp_path, changed(CONNECTION, "output: Tensor = self.dropout(sublayer(self.norm(x)))", text))
+    assert report.mistakes == ["mask off by one", "no √d on embeddings", "missing residual"]
+    assert report["whole model"].status == "right"
+    assert "causal_mask, Embeddings, SublayerConnection" in report["whole model"].message
+
+
+def test_an_unknown_mistake_is_located(tmp_path):
+    report = report_on(tmp_path, changed("return weights @ value, weights", "return weights @ value + 0.25, weights"))
+    result = report["attention"]
+    assert (result.status, result.mistakes) == ("wrong", ())
+    assert result.difference == pytest.approx(0.25, abs=1e-5)
+    assert "output[" in result.message
+    assert "240 of 240 numbers differ" in result.message
+
+
+def test_a_mistake_in_the_assembly_is_named(tmp_path):
+    text = changed("target_mask = causal_mask(target.size(1))", "target_mask = None")
+    assert report_on(tmp_path, text)["whole model"].mistakes == ("no causal mask",)
+    text = changed("new(attend), new(attend), new(feed_forward)", "attend, attend, new(feed_forward)")
+    result = report_on(tmp_path, text)["whole model"]
+    assert result.mistakes == ("shared weights",)
+    assert "self_attention.linears.0.weight and" in result.message
+
+
+def test_heads_that_share_a_projection_in_another_way_are_named(tmp_path):
+    averaged = "x.view(x.size(0), -1, self.n_heads, self.d_head).mean(2, keepdim=True).transpose(1, 2)"
+    text = changed(SPLIT, f"return {averaged}.expand(-1, self.n_heads, -1, -1)")
+    assert report_on(tmp_path, text).mistakes == ["shared head weights"]
+
+
+def test_blanks_are_not_done_yet_and_the_rest_is_checked(tmp_path):
+    assert {result.status for result in check_homework(BLANKS).results} == {"not done yet"}
+    report = report_on(tmp_path, changed("    scores = query", "    raise NotImplementedError\n    scores = query"))
+    assert {result.status for result in report.results if result.name != "attention"} == {"right"}
+    assert report["attention"].status == "not done yet"
+    line = report["attention"].line
+    assert (tmp_path / "solution.py").read_text().splitlines()[line - 1].strip() == "raise NotImplementedError"
+    report = report_on(tmp_path, changed("return F.log_softmax(self.projection(x), dim=-1)", "pass"))
+    assert report["generator"].status == "not done yet"  # it returns None
+
+
+def test_a_crash_is_reported_with_its_line(tmp_path):
+    report = report_on(tmp_path, changed("F.relu(self.up(x))", "F.relu(self.upp(x))"))
+    result = report["feed-forward"]
+    assert result.status == "crashed"
+    assert f"solution.py, line {result.line}: AttributeError" in result.message
+    assert "self.upp" in (tmp_path / "solution.py").read_text().splitlines()[result.line - 1]
+    assert [r.name for r in report.results if r.status != "right"] == ["feed-forward"]
+
+
+def test_missing_names_and_other_parameters_are_told(tmp_path):
+    report = report_on(
+        tmp_path, SOLUTION.replace("class FeedForward(", "class FFN(").replace("= FeedForward(", "= FFN(")
+    )
+    assert (report["FeedForward"].status, report["whole model"].status) == ("missing", "right")
+    result = report_on(tmp_path, changed("nn.Linear(d_model, d_ff)", "nn.Linear(d_model, d_ff, bias=False)"))[
+        "FeedForward"
+    ]
+    assert "Missing: up.bias (32,)" in result.message
+
+
+def test_renamed_modules_are_matched_in_order(tmp_path):
+    assert report_on(tmp_path, SOLUTION.replace("self.linears", "self.projections")).passed
+
+
+def test_code_that_does_not_end_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "PART_SECONDS", 0.1)
+    report = report_on(tmp_path, changed("    scores = query", "    while True:\n        pass\n    scores = query"))
+    assert report["attention"].status == "crashed"
+    assert "TimeoutError" in report["attention"].message
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("def f(:", "line 1: SyntaxError"),
+        ("import nothing_at_all", "ModuleNotFoundError"),
+        ("exit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_an_error(text, problem, tmp_path):
+    with pytest.raises(HeadwayError, match=problem):
+        report_on(tmp_path, text)
+    assert "headway_homework" not in sys.modules
+
+
+def test_only_python_files_are_run(tmp_path):
+    (tmp_path / "solution.txt").write_text("raise SystemError")
+    with pytest.raises(HeadwayError, match="not a Python file"):
+        check_homework(tmp_path / "solution.txt")
+    with pytest.raises(HeadwayError, match="no file"):
+        check_homework(tmp_path / "none.py")
+
+
+def test_the_command_prints_a_report_and_json(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    shutil.copy(EXAMPLES / "own_transformer.py", file)
+    code, out, _ = run(f"check homework {file}", capsys)
+    assert (code, out.splitlines()[-1]) == (0, "homework: 14 right")
+    file.write_text("print('hello')\n" + changed(SCORES, "scores = query @ key.transpose(-2, -1)"))
+    code, out, err = run(f"check homework {file} --json", capsys)
+    report = json.loads(out)  # what the student's code prints goes elsewhere
+    assert "hello" in err
+    assert code == 1
+    assert (report["passed"], report["mistakes"]) == (False, ["no scale"])
+    assert [part["status"] for part in report["parts"]].count("right") == 13
+
+
+# ── the reference ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_reference_is_headways_own():
+    q, k, v = torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 6)
+    mask = reference.reference_causal_mask(5)
+    assert torch.equal(mask[0], masks.causal(5))
+    for ours, theirs in zip(reference.reference_attention(q, k, v, mask), dot_product_attention(q, k, v, mask=mask),
+                            strict=True):  # fmt: skip
+        assert_close(ours, theirs)
+    zeros = torch.zeros(1, 9, 24)
+    assert_close(reference.ReferencePositionalEncoding(24)(zeros)[0], sinusoid(torch.arange(9), 24))
+    assert_close(reference.ReferenceEmbeddings(7, 16).table.weight.shape, headway.nn.Embedding(7, 16).weight.shape)
+
+
+@pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.symbol)
+def test_every_known_mistake_of_a_part_changes_its_output(part):
+    right = check._build_reference(part)
+    expected = check._with_mistakes(part, right, ())
+    for key in part.mistakes if part.symbol != "make_model" else ():
+        wrong = check._with_mistakes(part, right, (key,))
+        assert not check._equals(check.Trial(expected), wrong, None), key
+
+
+def test_every_known_mistake_belongs_to_a_part():
+    known = {key for part in parts.PARTS if part.symbol != "make_model" for key in part.mistakes}
+    assert set(MISTAKES) - known == {"no causal mask"}
+    assert known <= set(MISTAKES)
+    assert set(PLANTED) <= {mistake.name for mistake in MISTAKES.values()}
+
+
+def signatures(file):
+    """Name → arguments, of every function and class, and the methods of classes."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {
+        getattr(node, "name", ""): [
+            ast.unparse(part.args) for part in ast.walk(node) if isinstance(part, ast.FunctionDef)
+        ]
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+
+
+def test_the_homework_has_the_signatures_of_the_solution():
+    blanks, solution = signatures(BLANKS), signatures(EXAMPLES / "own_transformer.py")
+    assert blanks == {name: solution[name] for name in blanks}
+    assert {part.symbol for part in parts.PARTS} <= blanks.keys()
+    text = (BLANKS.parent / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{part.symbol}(" in text and f"| {part.name} |" in text for part in parts.PARTS)
