@@ -25,6 +25,7 @@ from headway.cli import (
     generate,
     lr_find,
     models,
+    quiz,
     runs,
     score,
     show,
@@ -89,6 +90,7 @@ VERBS: Sections = {
         ("cost", "Count parameters, FLOPs, bytes and memory of a model.", cost.cost),
         ("score", "Score a text token by token: p, ln p, rank, running sum.", score.score),
         ("show", "Show training curves, attention, samplers and gradients.", show.app),
+        ("quiz", "Ask a quiz of the lectures, and judge your answer.", quiz.quiz),
     ],
     "Check": [
         ("eval", "Score a model on held-out text.", evaluate.evaluate),

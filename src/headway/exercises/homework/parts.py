@@ -90,10 +90,9 @@ def _attention_case(n_keys: int, mask: Tensor | None) -> Callable[[Any], Outputs
 
     def run(attention: Any) -> Outputs:
         result = attention(q, k, v, mask)
-        if not isinstance(result, tuple) or len(result) != 2:
-            return {"output": result}
-        output, weights = result
-        outputs = {"output": output, "weights": weights}
+        is_pair = isinstance(result, tuple) and len(result) == 2
+        outputs: Outputs = dict(zip(("output", "weights"), result if is_pair else (result,), strict=False))
+        weights = outputs.get("weights")
         if mask is not None and isinstance(weights, Tensor) and weights.shape == (B, H, T, n_keys):
             outputs["visible weights"] = weights.masked_fill(~mask, 0.0)
         return outputs

@@ -1,0 +1,228 @@
+"""Formulas as a student types them: "2nmk", "b n d² + 4*b*n^2*d", "bnd·d/m".
+
+    parse_polynomial("2nmk", "nmk")                            2 n m k
+    parse_polynomial("n(m + k)", "nmk").evaluate(n=2, m=3, k=4)   14
+
+Two formulas are equal if they are the same polynomial, however they are written.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+from headway.costs.formula import SUPERSCRIPTS, Formula
+from headway.errors import InputError
+
+MAX_CHARACTERS = 200
+MAX_POWER = 12
+MAX_TERMS = 500
+ORDINARY_DIGITS = {superscript: digit for digit, superscript in zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True)}
+
+Monomial = tuple[tuple[str, int], ...]  # sorted by symbol: (("b", 1), ("d", 2)) is b d²
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """The coefficient of each monomial; powers may be negative."""
+
+    terms: Mapping[Monomial, Fraction]
+
+    @staticmethod
+    def constant(value: int | Fraction) -> "Polynomial":
+        return Polynomial({(): Fraction(value)} if value else {})
+
+    @staticmethod
+    def symbol(name: str) -> "Polynomial":
+        return Polynomial({((name, 1),): Fraction(1)})
+
+    @staticmethod
+    def of(formula: Formula) -> "Polynomial":
+        """A formula of `headway.costs`."""
+        return Polynomial({tuple(sorted(powers)): Fraction(coefficient) for powers, coefficient in formula})
+
+    def __add__(self, other: "Polynomial | int") -> "Polynomial":
+        total = dict(self.terms)
+        for monomial, coefficient in _as_polynomial(other).terms.items():
+            total[monomial] = total.get(monomial, Fraction(0)) + coefficient
+        return Polynomial({monomial: coefficient for monomial, coefficient in total.items() if coefficient})
+
+    def __mul__(self, other: "Polynomial | int") -> "Polynomial":
+        if len(self.terms) * len(_as_polynomial(other).terms) > MAX_TERMS:
+            raise InputError(f"a formula of more than {MAX_TERMS} terms is too long to compare")
+        product = Polynomial({})
+        for left, a in self.terms.items():
+            for right, b in _as_polynomial(other).terms.items():
+                powers = dict(left)
+                for name, power in right:
+                    powers[name] = powers.get(name, 0) + power
+                monomial = tuple(sorted((name, power) for name, power in powers.items() if power))
+                product = product + Polynomial({monomial: a * b})
+        return product
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __pow__(self, power: int) -> "Polynomial":
+        return prod([self] * power, start=Polynomial.constant(1))
+
+    def inverse(self) -> "Polynomial":
+        """1 over it; only a product can be divided by."""
+        if len(self.terms) != 1:
+            raise InputError("only a product can be divided by, such as d/m")
+        ((monomial, coefficient),) = self.terms.items()
+        return Polynomial({tuple((name, -power) for name, power in monomial): 1 / coefficient})
+
+    def without(self, names: str) -> "Polynomial":
+        """With 1 for these symbols."""
+        total = Polynomial({})
+        for monomial, coefficient in self.terms.items():
+            kept = tuple((name, power) for name, power in monomial if name not in names)
+            total = total + Polynomial({kept: coefficient})
+        return total
+
+    def substituted(self, name: str, value: "Polynomial") -> "Polynomial":
+        """With a formula for a symbol."""
+        total = Polynomial({})
+        for monomial, coefficient in self.terms.items():
+            powers = dict(monomial)
+            power = powers.pop(name, 0)
+            total = total + Polynomial({tuple(powers.items()): coefficient}) * value**power
+        return total
+
+    @property
+    def monomials(self) -> frozenset[Monomial]:
+        """The formula with its constants dropped."""
+        return frozenset(self.terms)
+
+    @property
+    def names(self) -> set[str]:
+        return {name for monomial in self.terms for name, _ in monomial}
+
+    def evaluate(self, **sizes: int) -> Fraction:
+        values = (
+            coefficient * prod(Fraction(sizes[name]) ** power for name, power in monomial)
+            for monomial, coefficient in self.terms.items()
+        )
+        return sum(values, Fraction(0))
+
+    def __str__(self) -> str:
+        return " + ".join(_term(monomial, coefficient) for monomial, coefficient in self.terms.items()) or "0"
+
+
+def _as_polynomial(value: "Polynomial | int") -> Polynomial:
+    return value if isinstance(value, Polynomial) else Polynomial.constant(value)
+
+
+def describe_monomial(monomial: Monomial) -> str:
+    """ "n² d", with batch, length and width in the order of the lectures."""
+    ordered = sorted(monomial, key=lambda item: "bnsmkdL".find(item[0]))
+    above = " ".join(f"{name}{_power(power)}" for name, power in ordered if power > 0)
+    below = "".join(f"/{name}{_power(-power)}" for name, power in ordered if power < 0)
+    return (above or "1") + below
+
+
+def _power(power: int) -> str:
+    return "" if power == 1 else str(power).translate(SUPERSCRIPTS)
+
+
+def _term(monomial: Monomial, coefficient: Fraction) -> str:
+    if not monomial:
+        return str(coefficient)
+    return describe_monomial(monomial) if coefficient == 1 else f"{coefficient} {describe_monomial(monomial)}"
+
+
+# ── parsing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|([A-Za-z])|(\*\*|[-+*/^()]))")
+
+
+def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
+    """Read a formula in these symbols, one letter each. Factors may stand side by side."""
+    symbols = {name.lower(): name for name in names}
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"a formula of {len(text)} characters is too long: use at most {MAX_CHARACTERS}")
+    plain = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: "^" + "".join(map(ORDINARY_DIGITS.__getitem__, found[0])), text)
+    plain = plain.replace("·", "*").replace("×", "*").replace("⋅", "*").replace("−", "-")
+    tokens, position = [], 0
+    while plain[position:].strip():
+        found = TOKEN.match(plain, position)
+        letter = found[2] if found else None
+        if found is None or (letter and letter.lower() not in symbols):
+            wrong = letter or plain[position:].strip()[0]
+            raise InputError(
+                f"{wrong!r} in {text.strip()!r} is not a symbol of this quiz: use {', '.join(symbols.values())}"
+            )
+        tokens.append(symbols[letter.lower()] if letter else found[1] or found[3].replace("**", "^"))
+        position = found.end()
+    if not tokens:
+        raise InputError(f"no formula: write one in {', '.join(symbols.values())}")
+    parser = _FormulaParser(tokens, text.strip())
+    polynomial = parser.sum()
+    parser.expect_end()
+    return polynomial
+
+
+class _FormulaParser:
+    """sum = product (± product)*, product = power (·/ power)*, power = atom ^ number."""
+
+    def __init__(self, tokens: list[str], text: str):
+        self.tokens, self.text = tokens, text
+
+    def sum(self) -> Polynomial:
+        sign = self._sign()
+        total = self.product() * sign
+        while self._peek() in ("+", "-"):
+            sign = self._sign()
+            total = total + self.product() * sign
+        return total
+
+    def product(self) -> Polynomial:
+        result = self.power()
+        while (token := self._peek()) not in ("", "+", "-", ")"):
+            if token in ("*", "/"):
+                self.tokens.pop(0)
+            factor = self.power()
+            result = result * (factor.inverse() if token == "/" else factor)
+        return result
+
+    def power(self) -> Polynomial:
+        base = self.atom()
+        if self._peek() != "^":
+            return base
+        self.tokens.pop(0)
+        exponent = self._next()
+        if not exponent.isdigit() or int(exponent) > MAX_POWER:
+            raise InputError(f"the power {exponent!r} in {self.text!r} is not a whole number up to {MAX_POWER}")
+        return base ** int(exponent)
+
+    def atom(self) -> Polynomial:
+        token = self._next()
+        if token == "(":
+            inner = self.sum()
+            if self._next() != ")":
+                raise InputError(f"{self.text!r} lacks a closing parenthesis")
+            return inner
+        if token[0].isdigit():
+            return Polynomial.constant(Fraction(token))
+        if token.isalpha():
+            return Polynomial.symbol(token)
+        raise InputError(f"{token!r} in {self.text!r} stands where a number or a symbol should")
+
+    def expect_end(self) -> None:
+        if self.tokens:
+            raise InputError(f"{self.tokens[0]!r} in {self.text!r} closes nothing")
+
+    def _sign(self) -> int:
+        sign = 1
+        while self._peek() in ("+", "-"):
+            sign = -sign if self.tokens.pop(0) == "-" else sign
+        return sign
+
+    def _peek(self) -> str:
+        return self.tokens[0] if self.tokens else ""
+
+    def _next(self) -> str:
+        if not self.tokens:
+            raise InputError(f"{self.text!r} ends too early")
+        return self.tokens.pop(0)
