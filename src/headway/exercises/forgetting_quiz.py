@@ -3,7 +3,7 @@
     h_t = σ(W_hh h_{t−1} + W_hx x_t + b_h)      W_hh = ½ I, W_hx = I, b_h = 0, h_0 = 0;  x_t is a pair of bits
     y_t = sign(W_yh h_t + b_y)                  should be +1 once both positions have seen a 1, and −1 before
 
-The trace of a 1, the difference between having seen it and not, shrinks by ½ σ′ ≤ ⅛ with every step.
+The trace of a 1, the difference between having seen it and not, shrinks to ½ σ′ ≤ ⅛ of itself with every step.
 """
 
 from collections.abc import Sequence
@@ -124,8 +124,8 @@ def solve_forgetting() -> Solution:
         f"  {earlier:.3f}  +   after (1,1) (0,0): both have seen a 1\n"
         f"  {repeated:.3f}  −   the mean of (1,0) (1,0) and (0,1) (0,1): in each, one has not\n"
         f"  {at_once:.3f}  +   after (1,1)\n\n"
-        "The trace of a 1, h with it minus h without, shrinks by ½ σ′, which is at most ⅛, with every step "
-        "without one:\n"
+        "The trace of a 1, h with it minus h without, shrinks to about an eighth with every step without one: to "
+        "½ σ′ of itself, and σ′ is at most ¼.\n"
         f"  after 0, 1, 2, 3 steps: {_trace(settled)}   if h had settled before\n"
         f"                          {_trace(fresh)}   if the 1 is the first input\n"
         f"Each is about {settled[1] / settled[0]:.3f} of the one before: gates (LSTM, GRU) exist to keep it."

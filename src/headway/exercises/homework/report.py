@@ -25,7 +25,7 @@ class PartResult:
 
     def __str__(self) -> str:
         label = self.status if self.status in ("right", "not done yet") else self.status.upper()
-        lines = [f"{label:<14}{f'{self.name} ({self.symbol})':<42}{self.statement}"]
+        lines = [f"{label:<14}{self.name:<22}{self.statement}"]
         if self.mistakes:
             lines += textwrap.wrap(f"mistake: {', '.join(self.mistakes)}", COLUMNS, initial_indent=INDENT)
         for text in self.message.splitlines():
