@@ -114,6 +114,12 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     "show attention": {
         "show attention runs/demo 'The cat' {}": ["TARGET x", "--side encoder", "--theme dark"],
     },
+    "show positions": {
+        "show positions --kind alibi {}": ["--width 8"],
+        "show positions --kind binary {}": ["--width 8", "--heads 2"],
+        "show positions {}": ["--heads 2", "--side encoder", "--theme dark"],
+        "show positions runs/demo {}": ["--width 8", "--heads 2", "--side encoder"],
+    },
     "tokenizer train": {
         "tokenizer train my.txt --kind char {}": ["--vocab-size 9", "--min-frequency 2", "--lowercase",
                                                   "--pre-tokenizer spaces", "--explain 3"],
@@ -157,6 +163,7 @@ ALWAYS: dict[str, list[str]] = {
                       "--judge", "--seed", "--out"],
     "show attention": ["MODEL", "TEXT", "--layer", "--head", "--out"],
     "show sensitivity": ["MODELS", "--text", "--distance", "--n-positions", "--out"],
+    "show positions": ["MODEL", "--kind", "--length", "--out"],
     "check resume": ["RECIPE", "--set", "--steps", "--kills", "--ranks", "--seed", "--out", "--device"],
     "check cached": ["MODEL", "TEXT", "--atol", "--device", "--dtype"],
     "check batched": ["MODEL", "TEXT", "--atol", "--device", "--dtype"],

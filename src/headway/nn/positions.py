@@ -40,10 +40,15 @@ class Positions(nn.Module):
         return None
 
 
+def frequencies(width: int, base: float = 10_000.0, device: torch.device | None = None) -> Tensor:
+    """ω_k = base^(−2k/D), in radians per position: one per pair of dimensions, falling along the vector. (⌈D/2⌉,)"""
+    even = torch.arange(0, width, 2, device=device, dtype=torch.float32)
+    return base ** (-even / width)
+
+
 def sinusoid(pos: Tensor, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(same); Vaswani et al. 2017, §3.5. (…,) → (…, D)."""
-    even = torch.arange(0, d_model, 2, device=pos.device, dtype=torch.float32)
-    angle = pos[..., None].float() * 10_000.0 ** (-even / d_model)  # (…, ⌈D/2⌉)
+    angle = pos[..., None].float() * frequencies(d_model, device=pos.device)  # (…, ⌈D/2⌉)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :d_model]
 
 
@@ -94,8 +99,7 @@ class Rotary(Positions):
         self.d_head, self.theta = d_head, theta
 
     def qkv_transform(self, pos: Tensor) -> QKVTransform:
-        even = torch.arange(0, self.d_head, 2, device=pos.device, dtype=torch.float32)
-        angle = pos[:, None, :, None].float() * self.theta ** (-even / self.d_head)  # (B, 1, T, K/2)
+        angle = pos[:, None, :, None].float() * frequencies(self.d_head, self.theta, pos.device)  # (B, 1, T, K/2)
         cos, sin = angle.cos(), angle.sin()
 
         def rotate(x: Tensor) -> Tensor:
