@@ -114,6 +114,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     "show attention": {
         "show attention runs/demo 'The cat' {}": ["TARGET x", "--side encoder", "--theme dark"],
     },
+    "show lens": {"show lens runs/demo 'The cat' {}": ["TARGET x", "--theme dark"]},
     "show positions": {
         "show positions --kind alibi {}": ["--width 8"],
         "show positions --kind binary {}": ["--width 8", "--heads 2"],
@@ -163,6 +164,7 @@ ALWAYS: dict[str, list[str]] = {
                       "--judge", "--seed", "--out"],
     "show attention": ["MODEL", "TEXT", "--layer", "--head", "--out"],
     "show sensitivity": ["MODELS", "--text", "--distance", "--n-positions", "--out"],
+    "show lens": ["MODEL", "TEXT", "--top", "--position", "--out"],
     "show positions": ["MODEL", "--kind", "--length", "--out"],
     "check resume": ["RECIPE", "--set", "--steps", "--kills", "--ranks", "--seed", "--out", "--device"],
     "check cached": ["MODEL", "TEXT", "--atol", "--device", "--dtype"],

@@ -115,7 +115,11 @@ class MaskedLM(Model):
 
     def hidden_states(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Final hidden states (B, T, D)."""
-        return self.norm(self.activation(self.dense(self.encoder(ids, mask, segments))))
+        return self.transform(self.encoder(ids, mask, segments))
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """The encoder's hidden states (…, D) → those that are unembedded."""
+        return self.norm(self.activation(self.dense(hidden)))
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Logits (B, T, V) for every position."""

@@ -1,7 +1,7 @@
 """headway show: a file per sub-command, each a thin shell over a function of `headway.analysis`."""
 
 from headway.cli.help import CommandApp, Sections
-from headway.cli.show import attention, curves, model, positions, routing, sampling, sensitivity, tradeoff
+from headway.cli.show import attention, curves, lens, model, positions, routing, sampling, sensitivity, tradeoff
 
 app = CommandApp(help="Show what happens inside models and runs, as text and as a plot.")
 
@@ -12,6 +12,7 @@ SUBCOMMANDS: Sections = {
     ],
     "Layers and vectors": [
         ("positions", "Show how a model tells positions apart.", positions.positions),
+        ("lens", "Show what each layer would predict: the logit lens.", lens.lens),
         ("model", "List the parameters of a model by name and shape.", model.show_model),
         ("sensitivity", "Show how far back predictions depend on the input.", sensitivity.sensitivity),
     ],
