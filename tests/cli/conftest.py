@@ -20,6 +20,8 @@ SETUP = [
     f"train demo --out runs/demo {TINY}",
     f"train demo --out runs/mine --set data.path=my.txt {TINY}",
     "train ngram --out runs/words --set data.path=my.txt --set model.order=2",
+    "train demo --out runs/lstm --set data.path=my.txt --set model.family=lstm --set model.n_layers=1 "
+    "--set model.d_model=16 --set tokenizer.kind=char --set train.steps=3 --set train.batch_size=2",
     "train reverse --out runs/reverse --set data.path=letters.tsv --set train.steps=30 --set model.d_model=32",
     f"train demo --out runs/lora --init-from runs/mine --set data.path=other.txt --set model.lora_rank=2 {TINY}",
     "convert runs/lora my-adapter --adapter-only",
@@ -36,7 +38,7 @@ SETUP = [
 
 
 def make_workspace(folder):
-    """Fill a folder with small runs (a GPT, word n-grams, a translation model, encoders), tokenizers, texts, labels."""
+    """Fill a folder with small runs (GPT, LSTM, n-grams, a translation model, encoders), tokenizers, texts, labels."""
     folder.mkdir(exist_ok=True)
     (folder / "my.txt").write_text("The cat sat on the mat. " * 50)
     (folder / "other.txt").write_text("The dog sat on the roof. " * 50)

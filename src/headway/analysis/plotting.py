@@ -310,6 +310,67 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
+def label_points(axes: Any, points: Sequence[tuple[float, float]], labels: Sequence[str], *, size: float = 8) -> None:
+    """Write a label beside each point, where it covers no other label and no point; far ones get a thin line to theirs.
+    Sizes are measured: draw everything else first, and settle the layout by `figure.draw_without_rendering()`."""
+    figure = axes.get_figure()
+    texts = [
+        axes.annotate(figure_text(label), point, (0, 0), textcoords="offset points", ha="center", va="center",
+                      fontsize=size)
+        for point, label in zip(points, labels, strict=True)
+    ]  # fmt: skip
+    scale = figure.dpi / 72  # pixels per point of a font
+    places = [axes.transData.transform(point) for point in points]
+    boxes = [text.get_window_extent() for text in texts]
+    radius = 4 * scale
+    taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in places]  # the points
+    area = axes.get_window_extent()
+    for text, (x, y), box, point in zip(texts, places, boxes, points, strict=True):
+        width, height = box.width, box.height
+        candidates = list(_label_places(x, y, width, height, radius))
+        costs = [_overlap(place, taken) + _outside(place, area) for place in candidates]
+        best = min(range(len(candidates)), key=lambda i: (round(costs[i], 3), i))
+        left, bottom, right, top = candidates[best]
+        taken.append(candidates[best])
+        offset = ((left + right) / 2 - x, (bottom + top) / 2 - y)
+        text.set_position((offset[0] / scale, offset[1] / scale))
+        if best >= N_LABEL_SIDES:  # not on the innermost ring
+            line = {"arrowstyle": "-", "color": theme().grey, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+            edge = (min(max(x, left), right) - x, min(max(y, bottom), top) - y)
+            axes.annotate("", point, (edge[0] / scale, edge[1] / scale), textcoords="offset points", arrowprops=line)
+
+
+N_LABEL_SIDES = 8  # places around a point, at each distance
+_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+_Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+
+def _label_places(x: float, y: float, width: float, height: float, radius: float) -> Iterator[_Box]:
+    """Boxes of this size around a point, the nearest first."""
+    for ring in (1.0, 2.5, 4.5, 7.0):
+        for across, up in _SIDES:
+            left = x + across * (radius * ring + width / 2) - width / 2
+            bottom = y + up * (radius * ring + height / 2) - height / 2
+            yield left, bottom, left + width, bottom + height
+
+
+def _overlap(box: _Box, others: Sequence[_Box]) -> float:
+    """The area of a box that others cover."""
+    return sum(
+        max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
+        * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))
+        for other in others
+    )
+
+
+def _outside(box: _Box, area: Any) -> float:
+    """The area of a box that lies outside the axes."""
+    inside = max(0.0, min(box[2], area.x1) - max(box[0], area.x0)) * max(
+        0.0, min(box[3], area.y1) - max(box[1], area.y0)
+    )
+    return (box[2] - box[0]) * (box[3] - box[1]) - inside
+
+
 # ── parts of figures ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

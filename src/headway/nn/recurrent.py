@@ -10,13 +10,14 @@
 
     gru        r, z = σ(…);  h = (1 − z) tanh(W_xn x + b_n + r (W_hn h + b_hn)) + z h        (Cho et al. 2014)
 
-`steps` is the definition, one token at a time; `forward` computes the same with torch's fused kernels (cuDNN on a GPU)
-where they exist: there are none for peepholes and sigmoid. Weights have the layout of torch.nn.LSTM, gates i, f, c, o
-stacked.
+`iter_steps` is the definition, one token at a time; `forward` computes the same with torch's fused kernels (cuDNN on a
+GPU) where they exist: there are none for peepholes and sigmoid. Weights have the layout of torch.nn.LSTM, gates i, f, c,
+o stacked.
 """
 
 import math
 import warnings
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -64,8 +65,15 @@ class Recurrent(nn.Module):
 
     def steps(self, x: Tensor, state: RecurrentState, weight_h: Tensor | None = None) -> tuple[Tensor, RecurrentState]:
         """By the definition, token by token."""
+        states = [new_state for new_state, _ in self.iter_steps(x, state, weight_h)]
+        return torch.stack([h for h, *_ in states], dim=1), states[-1]
+
+    def iter_steps(
+        self, x: Tensor, state: RecurrentState, weight_h: Tensor | None = None
+    ) -> Iterator[tuple[RecurrentState, dict[str, Tensor]]]:
+        """The definition: after each token the state, and the gates (B, D) by name, all between 0 and 1."""
         weight_h = self.weight_h if weight_h is None else weight_h
-        outputs = []
+        gates: dict[str, Tensor] = {}  # tanh and relu have none
         h, *cell = state
         for x_t in x.unbind(dim=1):
             from_x, from_h = F.linear(x_t, self.weight_x, self.bias_x), F.linear(h, weight_h, self.bias_h)
@@ -80,17 +88,20 @@ class Recurrent(nn.Module):
                     (x_r, x_z, x_n), (h_r, h_z, h_n) = from_x.chunk(3, dim=-1), from_h.chunk(3, dim=-1)
                     r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
                     h = (1 - z) * torch.tanh(x_n + r * h_n) + z * h
+                    gates = {"reset": r, "update": z}
                 case _:
                     (c,) = cell
                     i, f, g, o = (from_x + from_h).chunk(4, dim=-1)
                     if self.weight_c is not None:
                         i, f = i + self.weight_c[0] * c, f + self.weight_c[1] * c
-                    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+                    i, f = torch.sigmoid(i), torch.sigmoid(f)
+                    c = f * c + i * torch.tanh(g)
                     if self.weight_c is not None:
                         o = o + self.weight_c[2] * c
-                    h, cell = torch.sigmoid(o) * torch.tanh(c), [c]
-            outputs.append(h)
-        return torch.stack(outputs, dim=1), (h, *cell)
+                    o = torch.sigmoid(o)
+                    h, cell = o * torch.tanh(c), [c]
+                    gates = {"input": i, "forget": f, "output": o}
+            yield (h, *cell), gates
 
     def forward(self, x: Tensor, state: RecurrentState, lengths: Tensor | None = None) -> tuple[Tensor, RecurrentState]:
         """With `lengths` (B,), the new state is the one after each row's last real token; a row may have none."""

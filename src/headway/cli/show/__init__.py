@@ -1,7 +1,20 @@
 """headway show: a file per sub-command, each a thin shell over a function of `headway.analysis`."""
 
 from headway.cli.help import CommandApp, Sections
-from headway.cli.show import attention, curves, lens, model, positions, routing, sampling, sensitivity, tradeoff
+from headway.cli.show import (
+    attention,
+    curves,
+    gates,
+    lens,
+    model,
+    neighbors,
+    positions,
+    routing,
+    sampling,
+    sensitivity,
+    tradeoff,
+    vectors,
+)
 
 app = CommandApp(help="Show what happens inside models and runs, as text and as a plot.")
 
@@ -13,6 +26,9 @@ SUBCOMMANDS: Sections = {
     "Layers and vectors": [
         ("positions", "Show how a model tells positions apart.", positions.positions),
         ("lens", "Show what each layer would predict: the logit lens.", lens.lens),
+        ("neighbors", "Show the tokens nearest to a token.", neighbors.neighbors),
+        ("vectors", "Show words in the plane, and their queries and keys.", vectors.vectors),
+        ("gates", "Show the gates of an LSTM or GRU over a text.", gates.gates),
         ("model", "List the parameters of a model by name and shape.", model.show_model),
         ("sensitivity", "Show how far back predictions depend on the input.", sensitivity.sensitivity),
     ],
