@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import headway
-from headway.analysis.attention import attention_maps, attention_modules, text_attention
+from headway.analysis.attention import attention_maps, text_attention
+from headway.analysis.attention_inputs import attention_modules
 from headway.errors import InputError
 from headway.models import MaskedLM
 from headway.models.heads import Classifier, SpanReader, Tagger

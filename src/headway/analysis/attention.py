@@ -8,24 +8,15 @@ keys.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headway.analysis.token_labels import token_labels
-from headway.errors import InputError, index_error, suggest
-from headway.generation.source import (
-    decoder_start_id,
-    encode_sources,
-    require_translator,
-    required_eos_id,
-    truncated_sources,
-)
-from headway.generation.translate import translate
-from headway.models import BERT, GPT, Bahdanau, Transformer
-from headway.models.adapter import refuse_path
-from headway.models.base import Model, Seq2SeqLM, described, eval_mode
+from headway.analysis.attention_inputs import attention_inputs, attention_modules, default_side
+from headway.errors import InputError, index_error
+from headway.models import Bahdanau, Transformer
+from headway.models.base import eval_mode
 from headway.nn import masks
 from headway.nn.attention import (
     AttentionFn,
@@ -74,56 +65,61 @@ class TextAttention:
         return self.maps[0].side
 
 
-class CapturedAttention(NamedTuple):
-    """What one call of an attention function computed."""
+@dataclass(frozen=True)
+class CapturedAttention:
+    """One call of an attention function: what the captured heads were given, and the output of all heads."""
 
-    weights: Tensor  # (B, heads, T, S)
-    mask: Tensor  # (B or 1, T, S), True = may be attended to
+    q: Tensor  # (B, heads, T, K), as the function got them: with positions of kinds that transform q, k and v
+    k: Tensor  # (B, heads, S, K), of the key/value head that serves each
+    v: Tensor
+    output: Tensor  # (B, H, T, K)
+    options: dict[str, Any]  # mask, causal and bias, that of the captured heads
+    attention_fn: AttentionFn
 
+    @property
+    def mask(self) -> Tensor:
+        """(B or 1, T, S), True = may be attended to. A weight of 0 alone may also be a very small one."""
+        n_queries, n_keys = self.q.shape[2], self.k.shape[2]
+        visible = torch.ones(1, n_queries, n_keys, dtype=torch.bool, device=self.q.device)
+        if self.options.get("causal"):
+            visible = visible & masks.causal(n_queries, n_keys, device=self.q.device)
+        mask = self.options.get("mask")
+        if mask is not None:
+            mask = mask.reshape(*(1 for _ in range(4 - mask.dim())), *mask.shape)  # (B or 1, H or 1, T or 1, S)
+            visible = visible & mask.any(dim=1)  # the heads share one mask
+        return visible
 
-def attention_modules(model: Model | Seq2SeqLM, side: str) -> list[SelfAttention | CrossAttention]:
-    """The attention modules of one side of a model, one per layer."""
-    core: Any = getattr(model, "encoder", model) if not isinstance(model, Transformer) else model
-    sides: dict[str, list[SelfAttention | CrossAttention]] = {}
-    if isinstance(core, Transformer):
-        sides["encoder"] = [block.attention for block in core.encoder.blocks]
-        sides["decoder"] = [block.attention for block in core.decoder.blocks]
-        sides["cross"] = [block.cross_attention for block in core.decoder.blocks]
-    elif isinstance(core, GPT | BERT):
-        sides["decoder" if isinstance(core, GPT) else "encoder"] = [block.attention for block in core.blocks]
-    if not sides:
-        choices = "transformer or bahdanau" if isinstance(model, Seq2SeqLM) else "gpt, bert or transformer"
-        raise InputError(f"{described(model)} has no attention layers: choose a {choices} model")
-    if side not in sides:
-        has = f"it has: {', '.join(sides)}.{suggest(side, sides)}"
-        raise InputError(f"{described(model)} has no {side} attention; {has}")
-    return sides[side]
+    def weights(self) -> Tensor:
+        """The weights of the captured heads (B, heads, T, S), computed once more, by the definition."""
+        # The fast forms of dot-product attention materialise no weights; an attention of a plug-in has its own.
+        compute = dot_product_attention if self.attention_fn in ATTENTIONS_ALIKE else self.attention_fn
+        _, weights = compute(self.q, self.k, self.v, **self.options)
+        if weights is None:
+            name = getattr(self.attention_fn, "__name__", "the attention function of this model")
+            raise InputError(f"{name} returns no weights to look at: return (output, weights)")
+        return weights
 
 
 @contextmanager
 def capture_attention(
     modules: Sequence[SelfAttention | CrossAttention], heads: Sequence[int]
 ) -> Iterator[dict[int, CapturedAttention]]:
-    """Capture the weights of these heads during the block: index of the module → weights and mask."""
+    """Capture these heads during the block: index of the module → what it was given, and computed."""
     captured: dict[int, CapturedAttention] = {}
 
     def capturing(index: int, attention_fn: AttentionFn) -> AttentionFn:
         def capture(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
+            output, weights = attention_fn(q, k, v, **options)
             group_size = q.shape[1] // k.shape[1]  # query heads per key/value head
             kv_heads = [head // group_size for head in heads]
             bias = options.get("bias")
             if bias is not None and bias.shape[1] > 1:
                 bias = bias[:, heads]
-            # The fast forms of dot-product attention materialise no weights; an attention of a plug-in has its own.
-            compute = dot_product_attention if attention_fn in ATTENTIONS_ALIKE else attention_fn
-            _, weights = compute(
-                q[:, heads], k[:, kv_heads], v[:, kv_heads], **{**options, "dropout": 0.0, "bias": bias}
+            head_options = {**options, "dropout": 0.0, "bias": bias}
+            captured[index] = CapturedAttention(
+                q[:, heads], k[:, kv_heads], v[:, kv_heads], output, head_options, attention_fn
             )
-            if weights is None:
-                name = getattr(attention_fn, "__name__", "the attention function of this model")
-                raise InputError(f"{name} returns no weights to look at: return (output, weights)")
-            captured[index] = CapturedAttention(weights, _mask_of(weights, **options))
-            return attention_fn(q, k, v, **options)
+            return output, weights
 
         return capture
 
@@ -135,18 +131,6 @@ def capture_attention(
     finally:
         for module, attention_fn in zip(modules, originals, strict=True):
             module.attention_fn = attention_fn
-
-
-def _mask_of(weights: Tensor, *, mask: Tensor | None = None, causal: bool = False, **_: Any) -> Tensor:
-    """The mask (B or 1, T, S) behind these weights: a weight of 0 alone may also be a very small one."""
-    n_queries, n_keys = weights.shape[2:]
-    visible = torch.ones(1, n_queries, n_keys, dtype=torch.bool, device=weights.device)
-    if causal:
-        visible = visible & masks.causal(n_queries, n_keys, device=weights.device).reshape(1, n_queries, n_keys)
-    if mask is not None:
-        mask = mask.reshape(*(1 for _ in range(4 - mask.dim())), *mask.shape)  # (B or 1, H or 1, T or 1, S)
-        visible = visible & mask.any(dim=1)  # the heads share one mask
-    return visible
 
 
 def attention_maps(
@@ -169,20 +153,27 @@ def attention_maps(
         raise InputError("an encoder-decoder attends to a source too: attention_maps(model, ids, source=…)")
     if isinstance(model, Bahdanau):
         return [_bahdanau_map(model, ids, source or [], side, layers, heads)]
-    if side is None:
-        side = "cross" if isinstance(model, Transformer) else "decoder" if isinstance(model, GPT) else "encoder"
+    side = side or default_side(model)
     modules = attention_modules(model, side)
-    layers = _check_indices("layer", layers, len(modules))
-    heads = _check_indices("head", heads, modules[0].n_heads if modules else 0)
+    layers = check_indices("layer", layers, len(modules))
+    heads = check_indices("head", heads, modules[0].n_heads if modules else 0)
+    with capture_attention([modules[i] for i in layers], heads) as captured:
+        forward(model, ids, source=source, segments=segments)
+    return [
+        AttentionMap(side, layer, heads, captured[i].weights()[0].float().cpu(), captured[i].mask[0].cpu())
+        for i, layer in enumerate(layers)
+    ]
+
+
+def forward(
+    model: Any, ids: Sequence[int], *, source: Sequence[int] | None = None, segments: Sequence[int] | None = None
+) -> None:
+    """One forward pass over a sequence, for what is captured during it."""
     batch = torch.tensor([list(ids)], device=model.device)
     rows = {name: row for name, row in (("source", source), ("segments", segments)) if row is not None}
     kwargs = {name: torch.tensor([list(row)], device=model.device) for name, row in rows.items()}
-    with eval_mode(model), torch.inference_mode(), capture_attention([modules[i] for i in layers], heads) as captured:
+    with eval_mode(model), torch.inference_mode():
         nn.Module.__call__(model, batch, **kwargs)
-    return [
-        AttentionMap(side, layer, heads, captured[i].weights[0].float().cpu(), captured[i].mask[0].cpu())
-        for i, layer in enumerate(layers)
-    ]
 
 
 def _bahdanau_map(
@@ -196,14 +187,15 @@ def _bahdanau_map(
     """The alignment weights, which this model computes in any case: one layer, one head."""
     if side not in (None, "cross"):
         raise InputError(f"a Bahdanau has no {side} attention; it has: cross")
-    (layer,), (head,) = _check_indices("layer", layers, 1), _check_indices("head", heads, 1)
+    (layer,), (head,) = check_indices("layer", layers, 1), check_indices("head", heads, 1)
     target_ids, source_ids = (torch.tensor([list(row)], device=model.device) for row in (ids, source))
     with eval_mode(model), torch.inference_mode():
         weights = model.alignment(target_ids, source=source_ids)
     return AttentionMap("cross", layer, [head], weights.float().cpu(), torch.ones(weights.shape[1:], dtype=torch.bool))
 
 
-def _check_indices(name: str, indices: Sequence[int] | None, n: int) -> list[int]:
+def check_indices(name: str, indices: Sequence[int] | None, n: int) -> list[int]:
+    """The layers or heads asked for, by default all `n`."""
     if indices is None:
         return list(range(n))
     for i in indices:
@@ -224,45 +216,10 @@ def text_attention(
     """Tokenize a text and return its attention maps. For an encoder-decoder, `text` is the source and `target` its
     translation; without one the model translates. For an encoder such as BERT, `target` is the second text of a pair.
     `side`, `layers` and `heads` are those of `attention_maps`."""
-    refuse_path(model)
-    tokenizer = model.tokenizer
-    if isinstance(getattr(model, "encoder", model), BERT):
-        return _encoder_attention(model, text, target, side=side, layers=layers, heads=heads)
-    if not isinstance(model, Seq2SeqLM):
-        if target is not None:
-            raise InputError(f"{described(model)} has no source: pass one text, without a target")
-        ids = tokenizer.encode_prompt(text)
-        labels = token_labels(tokenizer, ids, text)
-        maps = attention_maps(model, ids, side=side, layers=layers, heads=heads)
-        return TextAttention(maps, labels, labels, text)
-    require_translator(model)
-    if not isinstance(model, Bahdanau):
-        attention_modules(model, side or "cross")  # raises if there are none, before the translation
-    if truncated_sources(model, [text]):
-        n_tokens = len(tokenizer.encode(text.strip()))
-        n_most = model.config.context - 1
-        raise InputError(f"the text has {n_tokens} tokens, and this model reads at most {n_most}: shorten it")
-    if target is None:
-        target = translate(model, text)[0].text
-    (source,) = encode_sources(model, tokenizer, [text])
-    if not source:
-        raise InputError("an empty text has no tokens to attend to")
-    ids = [decoder_start_id(model), *tokenizer.encode(target)]
-    maps = attention_maps(model, ids, source=source, side=side, layers=layers, heads=heads)
-    source_labels = token_labels(tokenizer, source, text.strip())
-    *target_labels, eos_label = token_labels(tokenizer, [*ids[1:], required_eos_id(model, tokenizer)], target)
-    fed_labels, written_labels = ["start", *target_labels], [*target_labels, eos_label]
-    rows = {"encoder": source_labels, "decoder": fed_labels, "cross": written_labels}[maps[0].side]
-    columns = fed_labels if maps[0].side == "decoder" else source_labels
-    return TextAttention(maps, rows, columns, text, target)
-
-
-def _encoder_attention(model: Any, text: str, second_text: str | None, **options: Any) -> TextAttention:
-    """The maps of an encoder, or of the encoder below a head, with the special tokens that it was trained with."""
-    tokenizer = model.tokenizer
-    texts = [text] if second_text is None else [text, second_text]
-    ids, segments = tokenizer.build_inputs(*map(tokenizer.encode, texts))
-    labels = token_labels(tokenizer, ids, "\n".join(texts))
-    maps = attention_maps(model, ids, segments=None if second_text is None else segments, **options)
-    cls_row = 0 if tokenizer.special_tokens["cls"] is not None else None
-    return TextAttention(maps, labels, labels, text, second_text=second_text, cls_row=cls_row)
+    inputs = attention_inputs(model, text, target, side=side)
+    maps = attention_maps(
+        model, inputs.ids, source=inputs.source, segments=inputs.segments, side=inputs.side, layers=layers, heads=heads
+    )
+    return TextAttention(
+        maps, inputs.rows, inputs.columns, text, inputs.target, second_text=inputs.second_text, cls_row=inputs.cls_row
+    )
