@@ -1,9 +1,9 @@
 """What a model is given so that its attention to a text can be looked at: token ids, and labels of rows and columns.
 
-    side        rows (what attends)                      columns (what is attended to)
-    encoder     the source, or [CLS] text [SEP]          the same
-    decoder     the text, or start and the target        the same
-    cross       the target's tokens being written        the source
+side        rows (what attends)                      columns (what is attended to)
+encoder     the source, or [CLS] text [SEP]          the same
+decoder     the text, or start and the target        the same
+cross       the target's tokens being written        the source
 """
 
 from collections.abc import Sequence

@@ -55,7 +55,7 @@ def render_text(
     Columns that the row may not attend to are left out. The row `cls_row` is marked."""
     means = attention.weights.mean(dim=0)  # (T, S)
     table = [
-        [_cut(label), *_largest(weights, visible, columns, n_best)]
+        [cut_label(label), *_largest(weights, visible, columns, n_best)]
         for label, weights, visible in zip(rows, means, attention.mask, strict=True)
     ]
     n_columns = max(map(len, table))
@@ -74,16 +74,19 @@ def render_text(
 def _largest(weights: Tensor, visible: Tensor, columns: Sequence[str], n_best: int) -> list[str]:
     """The visible columns with the largest weights: "label 53%"."""
     best = weights.masked_fill(~visible, -1).topk(min(n_best, int(visible.sum())))
-    return [f"{_cut(columns[i])} {p:.0%}" for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+    return [
+        f"{cut_label(columns[i])} {p:.0%}" for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
 
 
-def _cut(label: str) -> str:
-    return label if cell_len(label) <= MAX_LABEL else set_cell_size(label, MAX_LABEL - 1) + "…"
+def cut_label(label: str, length: int = MAX_LABEL) -> str:
+    """The label, cut to `length` columns of the terminal."""
+    return label if cell_len(label) <= length else set_cell_size(label, length - 1) + "…"
 
 
-def _axis_label(label: str) -> str:
+def axis_label(label: str) -> str:
     """The label, in quotes if it is of narrow marks alone: a rotated comma looks like a dash."""
-    return figure_text(f"‘{label}’" if NARROW.issuperset(label) else _cut(label))
+    return figure_text(f"‘{label}’" if NARROW.issuperset(label) else cut_label(label))
 
 
 def has_small_panels(attention: TextAttention) -> bool:
@@ -141,7 +144,7 @@ def draw(figure: Any, attention: TextAttention, *, model: str = "") -> None:
     grid = _Grid(attention)
     panels = figure.subplots(grid.n_rows, grid.n_columns, sharex=True, sharey=True, squeeze=False)
     maps = [(m.layer, head, m.weights[i], m.mask) for m in attention.maps for i, head in enumerate(m.heads)]
-    highest = _highest_weight(attention.maps)
+    highest = highest_weight_of(attention.maps)
     image: Any = None
     for axes, (layer, head, weights, mask) in zip(panels.flat, maps, strict=False):
         values = weights.masked_fill(~mask, math.nan).numpy()
@@ -186,7 +189,7 @@ def _colour_scale(attention: TextAttention, highest: float) -> Any:
     return PowerNorm(0.5 if len(attention.columns) > LONG_ROW else 1, vmin=0, vmax=highest)
 
 
-def _highest_weight(maps: Sequence[AttentionMap]) -> float:
+def highest_weight_of(maps: Sequence[AttentionMap]) -> float:
     """The end of the colour scale: 1, or less if weights are small, as they are in long texts; the largest weights of
     nine rows in ten then lie on it. A row with one visible token, such as a text's first, has the weight 1 in any
     model and does not count."""
@@ -235,5 +238,5 @@ def _label_tokens(panels: Sequence[Any], grid: _Grid, attention: TextAttention) 
         (panels[0].yaxis, attention.rows, grid.panel_height),
     ):
         step = math.ceil(len(labels) * MIN_LABEL / size)  # a first guess, so that few labels have to be measured
-        axis.set_ticks(range(0, len(labels), step), labels=list(map(_axis_label, labels[::step])))
+        axis.set_ticks(range(0, len(labels), step), labels=list(map(axis_label, labels[::step])))
     fit_tick_labels(panels)
