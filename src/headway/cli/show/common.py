@@ -39,6 +39,17 @@ def with_theme(verb: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def parse_numbers(text: str, option: str, *, example: str, infinite: bool = False) -> list[float]:
+    """The numbers of a list separated by commas: finite ones, or with `infinite` also -inf."""
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = [math.nan]
+    if any(not math.isfinite(x) and not (infinite and x == -math.inf) for x in numbers):
+        raise typer.BadParameter(f"{text!r} is not a list of numbers such as {example}", param_hint=option)
+    return numbers
+
+
 def model_name(model: str) -> str:
     """The name of a model's folder, for titles."""
     return Path(model).resolve().name
