@@ -23,6 +23,9 @@ from tests.models.variants import POSITIONS, TINY, amplified, gpt, transformer
 GPTS = [{"positions": p} for p in POSITIONS] + [
     {"positions": "rotary", "n_kv_heads": 2, "bias": False},
     {"positions": "relative", "n_kv_heads": 1, "norm_order": "post"},
+    {"positions": "none", "attention_scale": "none", "norm": "none"},
+    {"positions": "rotary", "similarity": "cosine", "attention_mask": "none"},
+    {"positions": "learned", "similarity": "cosine", "attention_scale": "none"},
 ]
 
 
@@ -40,7 +43,7 @@ def check_every_layer_and_head(model, side, **inputs):
             assert_close(steps.weights.sum(dim=-1), torch.ones(len(steps.Q), dtype=torch.float64))
             assert_close(steps.projected, projection(steps.concat).detach(), rtol=0, atol=1e-6)
             bias = 0 if steps.bias is None else steps.bias
-            scaled = steps.Q @ steps.K.T / math.sqrt(module.d_head)
+            scaled = steps.Q @ steps.K.T * steps.scale
             assert_close((scaled + bias).masked_fill(~steps.mask, -math.inf), steps.masked)
     return steps
 
@@ -49,7 +52,12 @@ def check_every_layer_and_head(model, side, **inputs):
 def test_every_head_of_a_gpt_with_every_kind_of_positions(config):
     steps = check_every_layer_and_head(gpt(**config), "decoder", ids=[3, 1, 4, 1, 5])
     assert (steps.bias is not None) == (config["positions"] in ("relative", "alibi"))
-    assert torch.equal(steps.mask, torch.ones(5, 5).tril().bool())
+    is_masked = config.get("attention_mask") != "none"
+    assert torch.equal(steps.mask, torch.ones(5, 5).tril().bool() if is_masked else torch.ones(5, 5).bool())
+    is_cosine, is_scaled = config.get("similarity") == "cosine", config.get("attention_scale") != "none"
+    assert steps.scale == pytest.approx((6**0.5 if is_cosine else 6**-0.5) if is_scaled else 1)
+    if is_cosine:
+        assert_close(steps.Q.norm(dim=-1), torch.ones(5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("positions", ["learned", "alibi"])
@@ -150,6 +158,9 @@ def test_an_encoder_decoder_has_its_written_tokens_as_rows():
 
 def test_what_has_no_such_steps_says_so():
     model = gpt()
+    masked_late = gpt(attention_mask="after-softmax")
+    with pytest.raises(InputError, match="computes attention by mask_after_softmax"):
+        model_attention_steps(masked_late, [1, 2])
     with pytest.raises(InputError, match="layer 2 does not exist: choose 0 to 1"):
         model_attention_steps(model, [1, 2], layer=2)
     with pytest.raises(InputError, match="head -1 does not exist: choose 0 to 3"):

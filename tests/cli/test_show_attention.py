@@ -37,7 +37,7 @@ WRONG = [
     ("", 2, "give a model and a text, or --scores 112,96 --d-head 64"),
     ("runs/demo", 2, "give the text, too"),
     ("runs/demo ' '", 2, "an empty text has no tokens to attend to"),
-    ("runs/demo The --steps --layer 7", 1, "layer 7 does not exist: choose 0 to 0"),
+    ("runs/demo The --steps --layer 7", 1, "layer 7 does not exist: the only one is layer 0"),
     ("runs/demo The --steps --head 2", 1, "head 2 does not exist: choose 0 to 1"),
     ("runs/demo The --steps --side cross", 1, "has no cross attention; it has: decoder"),
     ("runs/words The --steps", 1, "has no attention layers"),

@@ -52,6 +52,7 @@ def render_text_steps(attention: TextAttentionSteps, *, width: int = 80) -> str:
 def _captions(attention: TextAttentionSteps) -> dict[str, str]:
     """What the steps of a model are, where that depends on the model."""
     moved = {"rotary": ", rotated by position", "per-layer": ", with the position added"}.get(attention.positions, "")
+    moved += ", of length 1" if attention.similarity == "cosine" else ""
     source = "memory" if attention.side == "cross" else "X"
     kinds = {"relative": "the learned bias of each distance", "alibi": "ALiBi: falls with the distance"}
     return {
@@ -109,9 +110,13 @@ def _head_tables(steps: AttentionSteps, captions: dict[str, str], prefix: str = 
         StepTable("Q", captions.get("Q", ""), steps.Q, rows),
         StepTable("K", captions.get("K", ""), steps.K, columns),
         StepTable("V", captions.get("V", ""), steps.V, columns),
-        StepTable("Q Kᵀ", "scores", steps.scores, rows, columns),
-        StepTable(scaled, "scaled" + ("" if is_changed else "; nothing is masked"), steps.scaled, rows, columns),
     ]
+    unmasked = "" if is_changed else "; nothing is masked"
+    if steps.scale == 1:
+        tables.append(StepTable("Q Kᵀ", f"scores, not scaled{unmasked}", steps.scores, rows, columns))
+    else:
+        tables.append(StepTable("Q Kᵀ", "scores", steps.scores, rows, columns))
+        tables.append(StepTable(scaled, f"scaled{unmasked}", steps.scaled, rows, columns))
     if steps.bias is not None:
         tables.append(StepTable("bias", captions.get("bias", ""), steps.bias, rows, columns))
     if is_changed:

@@ -6,6 +6,7 @@ definition (worked_attention.py), from the queries and keys that its kernel got;
 these contain the position already.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ class TextAttentionSteps:
     n_heads: int
     positions: str  # the model's kind of positions
     is_normalized: bool  # X is the output of the layer's norm: a pre-norm model
+    similarity: str  # "dot", or "cosine": Q and K have rows of length 1
     has_output_bias: bool  # projected = concat · W_O + b_O
     text: str
     target: str | None = None  # of an encoder-decoder
@@ -76,7 +78,8 @@ def text_attention_steps(
         n_layers=len(modules),
         n_heads=modules[0].n_heads,
         positions="none" if inputs.side == "cross" else config.positions,
-        is_normalized=config.norm_order == "pre",
+        is_normalized=config.norm_order == "pre" and config.norm != "none",
+        similarity=config.similarity,
         has_output_bias=modules[layer].out.bias is not None,
         text=text,
         target=inputs.target,
@@ -114,17 +117,26 @@ def model_attention_steps(
         )
     with capture_attention([module], [head]) as captured, _capture_layer(module) as tensors:
         forward(model, ids, source=source, segments=segments)
-    return _steps(captured[0], tensors)
+    return _steps(captured[0], tensors, query_factor(module))
 
 
-def _steps(call: CapturedAttention, tensors: dict[str, Tensor]) -> AttentionSteps:
-    """The steps of the captured head."""
+def query_factor(module: SelfAttention | CrossAttention) -> float:
+    """What the layer multiplies its queries by, because every kernel divides by √d (`scale_queries` in
+    nn/attention.py): 1, unless the scale is left out or the similarity is the cosine."""
+    if module.similarity == "dot":
+        return 1.0 if module.scale == "sqrt" else math.sqrt(module.d_head)
+    return float(module.d_head) if module.scale == "sqrt" else math.sqrt(module.d_head)
+
+
+def _steps(call: CapturedAttention, tensors: dict[str, Tensor], factor: float) -> AttentionSteps:
+    """The steps of the captured head, whose queries the layer has multiplied by `factor`."""
     q, k, v = (_copy(x[0, 0]) for x in (call.q, call.k, call.v))
+    scale = None if factor == 1 else factor / math.sqrt(q.shape[-1])
     mask, bias = call.mask[0].cpu().clone(), call.options["bias"]
     added = None if bias is None else _copy(bias[0, 0].expand(mask.shape))
     layer = {name: _copy(x[0]) for name, x in tensors.items()}
     concat = _copy(call.output[0].transpose(0, 1).flatten(1))  # (T, H · K)
-    return replace(dot_product_steps(q, k, v, mask, bias=added), concat=concat, **layer)
+    return replace(dot_product_steps(q / factor, k, v, mask, bias=added, scale=scale), concat=concat, **layer)
 
 
 def _copy(x: Tensor) -> Tensor:
