@@ -11,8 +11,8 @@
     gru        r, z = σ(…);  h = (1 − z) tanh(W_xn x + b_n + r (W_hn h + b_hn)) + z h        (Cho et al. 2014)
 
 `iter_steps` is the definition, one token at a time; `forward` computes the same with torch's fused kernels (cuDNN on a
-GPU) where they exist: there are none for peepholes and sigmoid. Weights have the layout of torch.nn.LSTM, gates i, f, c,
-o stacked.
+GPU) where they exist: there are none for peepholes and sigmoid. Weights have the layout of torch.nn.LSTM, gates i, f,
+c, o stacked.
 """
 
 import math

@@ -39,7 +39,7 @@ def with_theme(verb: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def parse_numbers(text: str, option: str, *, example: str, infinite: bool = False) -> list[float]:
+def parse_numbers(text: str, option: str, *, example: str = "0.5,1", infinite: bool = False) -> list[float]:
     """The numbers of a list separated by commas: finite ones, or with `infinite` also -inf."""
     try:
         numbers = [float(number) for number in text.split(",")]
@@ -63,14 +63,3 @@ def picture_path(file: Path | None) -> str | None:
 def print_picture(file: Path | None) -> None:
     if file is not None:
         print(f"\nplot: {file}")
-
-
-def parse_numbers(flag: str, text: str) -> list[float]:
-    """Numbers separated by commas, such as the values of a sampler."""
-    try:
-        numbers = [float(number) for number in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(map(math.isfinite, numbers)):
-        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 0.5,1", param_hint=flag)
-    return numbers

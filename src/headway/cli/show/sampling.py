@@ -72,7 +72,7 @@ def sampling(
     values = dict(parse_setting(setting) for setting in settings or [])
     order = None if sampler_order is None else [name.strip() for name in sampler_order.split(",")]
     if temperatures is not None:
-        _show_temperatures(model, prompt, logits, parse_numbers("--temperatures", temperatures), top, out, json)
+        _show_temperatures(model, prompt, logits, parse_numbers(temperatures, "--temperatures"), top, out, json)
         return
     if model is None:
         row = torch.tensor(_parse_logits(logits or DEFAULT_LOGITS))

@@ -47,7 +47,7 @@ def tradeoff(
     """
     lists = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
     settings = {
-        name: parse_numbers(f"--{name.replace('_', '-')}", values)
+        name: parse_numbers(values, f"--{name.replace('_', '-')}")
         for name, values in lists.items()
         if values is not None
     }
