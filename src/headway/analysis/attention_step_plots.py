@@ -76,7 +76,7 @@ def _panels(steps: AttentionSteps) -> list[_Panel]:
     lowest, highest = float(scores[is_finite].min()), float(scores[is_finite].max())
     score_range = (lowest, highest) if highest > lowest else (lowest - 1, highest + 1)  # of both panels of scores
     largest = max(abs(lowest), abs(highest))
-    decimals = 1 if largest >= 10 else 2 if largest >= 0.1 else 3
+    decimals = 1 if largest >= 100 else 2 if largest >= 0.1 else 3
     highest_weight = 1.0
     if max(mask.shape) > MAX_NUMBERED:
         highest_weight = highest_weight_of([AttentionMap("", 0, [0], steps.weights[None], mask)])
@@ -116,8 +116,9 @@ def _contrasting(rgba: tuple[float, float, float, float]) -> str:
 
 
 def _label_axes(figure: Any, grid: Any, attention: AttentionSteps | TextAttentionSteps, steps: AttentionSteps) -> None:
-    is_text = isinstance(attention, TextAttentionSteps)
-    row_axis, column_axis = AXIS_LABELS[attention.side] if is_text else ("query", "key")
+    row_axis, column_axis = ("query", "key")
+    if isinstance(attention, TextAttentionSteps):
+        row_axis, column_axis = AXIS_LABELS[attention.side]
     figure.supylabel(row_axis, fontsize=9)
     figure.supxlabel(column_axis + " (hatched: masked)" * (not bool(steps.mask.all())), fontsize=9)
     panels = list(grid.flat)

@@ -175,10 +175,11 @@ def format_number(x: float, decimals: int) -> str:
 
 
 def _decimals(matrix: Tensor) -> int:
-    """As many that the largest number has three digits, but at least one decimal and at most four."""
+    """As many that the largest number has three digits, but two if it is below 100, and at most four."""
     finite = matrix[matrix.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
-    return 2 if largest == 0 else min(4, max(1, 2 - math.floor(math.log10(largest))))
+    least = 2 if largest < 100 else 1
+    return least if largest == 0 else min(4, max(least, 2 - math.floor(math.log10(largest))))
 
 
 def _shown(n: int, most: int) -> list[int | None]:

@@ -134,9 +134,14 @@ def _steps(call: CapturedAttention, tensors: dict[str, Tensor], factor: float) -
     scale = None if factor == 1 else factor / math.sqrt(q.shape[-1])
     mask, bias = call.mask[0].cpu().clone(), call.options["bias"]
     added = None if bias is None else _copy(bias[0, 0].expand(mask.shape))
-    layer = {name: _copy(x[0]) for name, x in tensors.items()}
-    concat = _copy(call.output[0].transpose(0, 1).flatten(1))  # (T, H · K)
-    return replace(dot_product_steps(q / factor, k, v, mask, bias=added, scale=scale), concat=concat, **layer)
+    memory = tensors.get("memory")
+    return replace(
+        dot_product_steps(q / factor, k, v, mask, bias=added, scale=scale),
+        X=_copy(tensors["X"][0]),
+        memory=None if memory is None else _copy(memory[0]),
+        concat=_copy(call.output[0].transpose(0, 1).flatten(1)),  # (T, H · K)
+        projected=_copy(tensors["projected"][0]),
+    )
 
 
 def _copy(x: Tensor) -> Tensor:

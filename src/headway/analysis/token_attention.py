@@ -26,9 +26,9 @@ from headway.tokenizers import Tokenizer
 MAX_BAR = 24  # characters of a bar
 MAX_TITLE_TEXT = 70  # characters of the text in the title
 MAX_LISTED_WORDS = 60  # of the text, in the error about a word that it does not contain
-ROW = 0.2  # inches: a label fits
-HEAD_WIDTH = 0.16  # inches: of a head's column, if there are few
-MAX_HEADS_WIDTH = 8.0  # inches
+ROW = 0.17  # inches: a label fits
+HEAD_WIDTH = 0.14  # inches: of a head's column, if there are few
+MAX_HEADS_WIDTH = 6.0  # inches
 
 
 class TextUnit(NamedTuple):
@@ -275,9 +275,9 @@ def draw(figure: Any, attention: WordAttention, *, model: str = "", heads_width:
     hidden = ~torch.tensor(attention.visible)
     highest = max(0.05, float(weights.max()))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[heads_width, 1.8])
-    # Colours by the square root of the weight, so that small weights show.
+    # Slightly concave colours: small weights show, and large ones still stand out.
     image = left.imshow(weights.masked_fill(hidden[:, None], math.nan).numpy(), cmap=theme().sequential,
-                        norm=PowerNorm(0.5, vmin=0, vmax=highest), aspect="auto")  # fmt: skip
+                        norm=PowerNorm(0.75, vmin=0, vmax=highest), aspect="auto")  # fmt: skip
     hatch_cells(left, hidden[:, None].expand(weights.shape).tolist())
     _label_heads(left, attention)
     right.barh(range(len(attention.attended)), attention.mean.tolist(), color=theme().colour(0), height=0.7)
@@ -294,7 +294,7 @@ def draw(figure: Any, attention: WordAttention, *, model: str = "", heads_width:
         axes.spines[:].set_visible(True)
     names = [axis_label(w) + (" ◂" if i == attention.itself else "") for i, w in enumerate(attention.attended)]
     left.yaxis.set_ticks(range(len(names)), labels=names)
-    left.tick_params(axis="y", length=2, labelsize=8)
+    left.tick_params(axis="y", length=2, labelsize=7.5)
     marks = ["◂ the word itself"] * (attention.itself is not None) + ["hatched: masked"] * bool(hidden.any())
     mark = f" ({', '.join(marks)})" if marks else ""
     left.set_ylabel(("source word" if attention.side == "cross" else "word attended to") + mark)
