@@ -107,6 +107,7 @@ REFUSED = [
     ((I2, [[1, 0], [0]], I2), {}, "K is not a matrix of numbers with rows of one length"),
     (([["a", "b"]], I2, I2), {}, "Q is not a matrix of numbers"),
     (([[math.nan, 1]], I2, I2), {}, "Q holds NaN"),
+    (([[1e200, 0], [0, 1]], [[1e200, 0], [0, 1]], I2), {}, "Q Kᵀ is too large"),
     (([1, 2], I2, I2), {}, r"Q has the shape \(2,\)"),
     (([], I2, I2), {}, "Q has the shape"),
     ((I2, I2, I2, [[2, 0], [1, 1]]), {}, "the mask is neither"),

@@ -103,6 +103,8 @@ def attention_steps(
     added = None if bias is None else _broadcast(_matrix(bias, "bias", least=0), "bias", shape)
     q, k, v = (x.to(dtype) for x in (q, k, v))
     steps = dot_product_steps(q, k, v, visible.expand(shape), bias=added, scale=scale)
+    if not bool(steps.scores.isfinite().all()):
+        raise InputError("Q Kᵀ is too large for its floating-point type: pass smaller numbers")
     steps = replace(steps, rows=_names(rows, shape[-2], "rows"), columns=_names(columns, shape[-1], "columns"))
     return _with_projection(steps, W_O, b_O)
 
@@ -268,7 +270,7 @@ def _boolean_mask(mask: Any, shape: tuple[int, ...]) -> Tensor:
     try:
         tensor = mask.detach().cpu() if isinstance(mask, Tensor) else torch.as_tensor(mask)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError("the mask is no matrix of True and False") from None
+        raise InputError("the mask is not a matrix of True and False") from None
     if tensor.dtype != torch.bool:
         is_zero, is_one, is_hidden = tensor == 0, tensor == 1, tensor == -math.inf
         if bool((is_zero | is_hidden).all()) and bool(is_hidden.any()):
