@@ -11,7 +11,7 @@ import headway
 from headway.analysis.plotting import use_theme
 from headway.analysis.position_plots import depends_on_distance_only, plot, render_text, to_dict
 from headway.analysis.positions import KINDS, PositionCode, binary_code, position_code, rotated_scores
-from headway.errors import InputError
+from headway.errors import HeadwayError, InputError
 from headway.nn.positions import Rotary
 
 
@@ -121,7 +121,7 @@ def test_values_out_of_range_and_wrong_kinds_are_answered():
         ({"model": lstm}, "an LSTM has no position encoding: use a gpt, bert or transformer"),
         ({"side": "encoder"}, "side='encoder' is one of a model"),
     ]:
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(HeadwayError, match=message):
             position_code(**arguments)
 
 

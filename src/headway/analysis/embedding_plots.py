@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headway.analysis.embedding_space import NearestTokens, NearToken, PlaneView, WordVectors
 from headway.analysis.plotting import MARKERS, figure_text, label_points, legend_entry, open_figure, set_title, theme
 from headway.errors import count
@@ -109,6 +111,8 @@ def plot_vectors(
         panels = figure.subplots(n_rows, n_columns, squeeze=False)
         for axes, view in zip(panels.flat, views, strict=False):
             _draw_view(axes, view, labels, groups or [0] * len(labels))
+        if not any(view.is_projected for view in views):  # a map that shrinks a direction is seen to shrink it
+            _share_limits(panels.flat[: len(views)], views)
         for axes in panels.flat[len(views) :]:
             axes.remove()
         set_title(figure, title)
@@ -130,3 +134,14 @@ def _draw_view(axes: Any, view: PlaneView, labels: Sequence[str], groups: Sequen
     axes.axvline(0, color=theme().grid, linewidth=0.8, zorder=0)
     axes.set_title(figure_text(view.title))
     axes.margins(0.2)
+
+
+def _share_limits(panels: Sequence[Any], views: Sequence[PlaneView]) -> None:
+    """Give all panels the same square area, with one unit as long as the other."""
+    points = torch.cat([view.coordinates for view in views])
+    centre = (points.amax(dim=0) + points.amin(dim=0)) / 2
+    radius = 0.65 * float((points.amax(dim=0) - points.amin(dim=0)).max()) or 1.0
+    for axes in panels:
+        axes.set_aspect("equal")
+        axes.set_xlim(float(centre[0]) - radius, float(centre[0]) + radius)
+        axes.set_ylim(float(centre[1]) - radius, float(centre[1]) + radius)

@@ -15,17 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.analysis.attention import attention_modules
-from headway.analysis.token_labels import token_labels
+from headway.analysis.token_labels import token_label, token_labels
 from headway.errors import InputError, suggest
 from headway.models import BERT, GPT, Transformer
 from headway.models.adapter import refuse_path
-from headway.models.base import Model, described
+from headway.models.base import AutoregressiveLM, described
 from headway.nn import Embedding
 from headway.nn.attention import SelfAttention
 from headway.tokenizers import Tokenizer
 
 SIMILARITIES = ("cosine", "dot")
-REPLACEMENT = "\ufffd"  # what bytes decode to that are no character
 
 
 def embedding_matrix(model: Any) -> Tensor:
@@ -46,9 +45,8 @@ def embedding_matrix(model: Any) -> Tensor:
 def unembedding_matrix(model: Any) -> Tensor:
     """The output matrix (V, D) of a model that predicts tokens; where embeddings are tied, the embedding itself."""
     refuse_path(model)
-    if isinstance(model, Model) and hasattr(type(model), "output_layer"):
-        matrix: Tensor = model.output_layer[0]
-        return matrix
+    if isinstance(model, AutoregressiveLM):
+        return model.output_layer[0]
     if isinstance(table := getattr(model, "table", None), Tensor):  # of a masked LM
         return table
     raise InputError(
@@ -78,12 +76,6 @@ def find_token(tokenizer: Tokenizer, text: str) -> int:
     words = (tokenizer.decode([id]).strip() for id in tokenizer.vocab.values())
     hint = suggest(text, [word for word in words if word]) or " `headway tokenizer show` lists the tokens."
     raise InputError(f"{text!r} is not a token of this vocabulary{pieces}.{hint}")
-
-
-def token_label(tokenizer: Tokenizer, id: int) -> str:
-    """A token as a label. Part of a character has no text, so its spelling in the vocabulary is added: "� Ã"."""
-    (label,) = token_labels(tokenizer, [id])
-    return f"{label} {tokenizer.token(id)}" if label == REPLACEMENT else label
 
 
 class NearToken(NamedTuple):
@@ -234,14 +226,10 @@ def word_vectors(model: Any, words: Sequence[str], *, layer: int | None = None, 
     views = [project(x, "embeddings")]
     core = model if isinstance(model, Transformer) else getattr(model, "encoder", model)
     if isinstance(core, GPT | BERT | Transformer):
-        side = "decoder" if isinstance(core, GPT) else "encoder"
         layer, head = layer or 0, head or 0
-        views += [
-            project(vectors, f"{name} in layer {layer}, head {head}")
-            for name, vectors in zip(
-                ("queries", "keys"), _queries_and_keys(model, core, side, x, layer, head), strict=True
-            )
-        ]
+        queries, keys = _queries_and_keys(model, core, x, layer, head)
+        where = f"in layer {layer}, head {head}"
+        views += [project(queries, f"queries {where}"), project(keys, f"keys {where}")]
     elif layer is not None or head is not None:
         raise InputError(f"{described(model)} has no attention layers: leave layer and head out")
     labels = [
@@ -262,15 +250,17 @@ def _word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
         return pieces
 
 
-def _queries_and_keys(model: Any, core: Any, side: str, x: Tensor, layer: int, head: int) -> tuple[Tensor, Tensor]:
+def _queries_and_keys(model: Any, core: Any, x: Tensor, layer: int, head: int) -> tuple[Tensor, Tensor]:
     """W_Q x and W_K x of one head, (N, K) each. Of grouped queries, the key head that serves the query head."""
-    modules = attention_modules(model, side)
-    for name, index, n in (("layer", layer, len(modules)), ("head", head, modules[0].n_heads if modules else 0)):
+    modules = attention_modules(model, "decoder" if isinstance(core, GPT) else "encoder")
+    if not modules:
+        raise InputError("this model has no layers, so no queries and keys: use a model with n_layers=1 or more")
+    for name, index, n in (("layer", layer, len(modules)), ("head", head, modules[0].n_heads)):
         if not 0 <= index < n:
             raise InputError(f"{name} {index} does not exist: choose 0 to {n - 1}")
     attention = modules[layer]
     assert isinstance(attention, SelfAttention)
-    blocks = core.encoder.blocks if isinstance(core, Transformer) else core.blocks
+    blocks: Any = core.encoder.blocks if isinstance(core, Transformer) else core.blocks
     block = blocks[layer]
     weight = embedding_matrix(model)
     x = (x * core.embedding.scale).to(weight)

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from rich.cells import cell_len, set_cell_size
 from torch import Tensor, nn
 
+from headway.analysis.attention_plots import NARROW
 from headway.analysis.plotting import figure_text, open_figure, set_title, shorten, theme
-from headway.analysis.token_labels import token_labels
+from headway.analysis.token_labels import token_label, token_labels
 from headway.errors import InputError
 from headway.generation.source import decoder_start_id, encode_sources, require_translator
 from headway.generation.translate import translate
@@ -148,7 +149,7 @@ def logit_lens(model: Any, text: str, target: str | None = None, *, top: int = 3
 
     def label(id: int) -> str:
         if id not in labelled:
-            (labelled[id],) = token_labels(tokenizer, [id])
+            labelled[id] = token_label(tokenizer, id)
         return labelled[id]
 
     def best(p: Tensor) -> list[list[LensToken]]:
@@ -262,7 +263,7 @@ def draw(figure: Any, lens: LogitLens, *, model: str = "") -> None:
             is_dark = best[0].probability > DARK_CELL
             is_output = best[0].token == rows[0][x][0].token
             axes.text(
-                x, y, figure_text(_cut(best[0].token)), ha="center", va="center", fontsize=7,
+                x, y, _cell_text(best[0].token), ha="center", va="center", fontsize=7.5,
                 color=theme().background if is_dark else theme().text, fontweight="bold" if is_output else "normal",
             )  # fmt: skip
             if is_output:
@@ -270,7 +271,7 @@ def draw(figure: Any, lens: LogitLens, *, model: str = "") -> None:
     axes.spines[:].set_visible(True)
     axes.tick_params(length=0)
     axes.set_yticks(range(len(rows)), labels=[f"{lens.layers[-1]} = output", *lens.layers[-2::-1]])
-    axes.set_xticks(range(len(lens.tokens) - first), labels=[figure_text(_cut(t)) for t in lens.tokens[first:]])
+    axes.set_xticks(range(len(lens.tokens) - first), labels=[_cell_text(t) for t in lens.tokens[first:]])
     shown = f" (the last {MAX_PICTURE_TOKENS} of {len(lens.tokens)})" if first else ""
     axes.set_xlabel(f"{lens.preposition} this token{shown}; framed: the token that the output predicts")
     figure.colorbar(image, ax=axes, label="probability", pad=0.01, aspect=12)
@@ -278,3 +279,8 @@ def draw(figure: Any, lens: LogitLens, *, model: str = "") -> None:
     if lens.target is not None:
         text += f" → “{shorten(lens.target, MAX_TITLE_TEXT)}”"
     set_title(figure, f"{model}: what each layer predicts" if model else "What each layer predicts", text)
+
+
+def _cell_text(token: str) -> str:
+    """A token in a picture, in quotes if it is of narrow marks alone: a comma in the middle of a cell is a speck."""
+    return figure_text(f"‘{token}’" if NARROW.issuperset(token.strip("·")) else _cut(token))

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.errors import InputError, suggest
+from headway.errors import ConfigError, InputError, suggest
 from headway.models.adapter import refuse_path
 from headway.models.base import described
 from headway.models.registry import create
@@ -94,13 +94,12 @@ def position_code(
     "encoder" or "decoder" of an encoder-decoder (default: decoder). Without one, learned kinds show their random
     initial values.
     """
-    if kind is not None and kind not in KINDS:
-        raise InputError(f"no positions named {kind!r}; choose from {', '.join(KINDS)}.{suggest(kind, KINDS)}")
+    check_kind(kind)
     for name, value, most in (("width", width, MAX_WIDTH), ("n_heads", n_heads, MAX_HEADS)):
         if value is not None and not 1 <= value <= most:
-            raise InputError(f"{name}={value} must be between 1 and {most:,}")
+            raise ConfigError(f"{name}={value} must be between 1 and {most:,}")
     if length is not None and not 2 <= length <= MAX_LENGTH:
-        raise InputError(f"length={length} must be between 2 and {MAX_LENGTH:,}: two positions or more to compare")
+        raise ConfigError(f"length={length} must be between 2 and {MAX_LENGTH:,}: two positions or more to compare")
     if model is not None:
         return _code_of_model(model, kind, length, width, n_heads, side)
     if side is not None:
@@ -112,10 +111,16 @@ def position_code(
         return PositionCode(kind, length, "formula", table=table, similarity=(table.shape[1] + signs @ signs.T) / 2)
     width = width or DEFAULT_WIDTH
     if kind == "rotary" and width % 2:
-        raise InputError(f"width={width} is odd, and rotary positions rotate pairs of numbers: use {width + 1}")
+        raise ConfigError(f"width={width} is odd, and rotary positions rotate pairs of numbers: use {width + 1}")
     positions = _untrained(kind, length, width, n_heads or DEFAULT_HEADS)
     origin = "untrained" if kind in LEARNED else "formula"
     return _code(kind, positions, length, width, origin, is_causal=True)
+
+
+def check_kind(kind: str | None) -> None:
+    """Raise a `ConfigError` with the nearest name if there are no such positions."""
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"no positions named {kind!r}; choose from {', '.join(KINDS)}.{suggest(kind, KINDS)}")
 
 
 def binary_code(length: int) -> Tensor:
@@ -131,11 +136,11 @@ def _code_of_model(
     if width is not None or n_heads is not None:
         raise InputError("a model has its own width and heads: leave width and n_heads out")
     core: Any = model if isinstance(model, Transformer) else getattr(model, "encoder", model)
+    positions: Any
     if isinstance(core, Transformer):
         if side not in (None, *SIDES):
             raise InputError(f"no side named {side!r}; choose from {', '.join(SIDES)}.{suggest(str(side), SIDES)}")
-        core_side = core.encoder if side == "encoder" else core.decoder
-        positions = core_side.positions
+        positions = core.encoder.positions if side == "encoder" else core.decoder.positions
     elif side is not None:
         raise InputError(f"{described(model)} has one stack of layers: leave side={side!r} out")
     else:
@@ -162,12 +167,13 @@ def _code_of_model(
 
 def _untrained(kind: str, length: int, width: int, n_heads: int) -> Positions:
     """Positions as a new GPT has them; learned ones with their random initial values, the same every time."""
-    sizes = {"d_model": n_heads, "n_heads": n_heads} if kind in WITH_BIAS else {"d_model": width, "n_heads": 1}
+    sizes: dict[str, Any] = (
+        {"d_model": n_heads, "n_heads": n_heads} if kind in WITH_BIAS else {"d_model": width, "n_heads": 1}
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model: Any = create("gpt", device="cpu", vocab_size=2, n_layers=0, context=length, positions=kind, **sizes)
-    positions: Positions = model.positions
-    return positions
+        model = create("gpt", device="cpu", vocab_size=2, n_layers=0, context=length, positions=kind, **sizes)
+    return model.positions
 
 
 @torch.inference_mode()

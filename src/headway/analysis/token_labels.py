@@ -20,6 +20,12 @@ def token_labels(tokenizer: Tokenizer, ids: Sequence[int], text: str = "") -> li
     return labels
 
 
+def token_label(tokenizer: Tokenizer, id: int) -> str:
+    """One token as a label."""
+    (label,) = token_labels(tokenizer, [id])
+    return label
+
+
 def _decoded(tokenizer: Tokenizer, id: int) -> str:
     r"""The text of a token. Bytes that are only part of a character become their code: \xe2."""
     text = tokenizer.decode([id])

@@ -63,9 +63,10 @@ def positions(
     """
     import headway
     from headway.analysis.position_plots import plot, render_text, to_dict
-    from headway.analysis.positions import position_code
+    from headway.analysis.positions import check_kind, position_code
 
     check_picture(out)
+    check_kind(kind)
     if model is None:
         check_options_for(f"{kind or 'sinusoidal'} positions", kind=kind or "sinusoidal")
     loaded = None if model is None else headway.load(model)
