@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headway.analysis.token_labels import visible
 from tests.cli.running import run
 
 
@@ -36,7 +37,7 @@ def test_the_lens_ends_in_what_the_model_generates(capsys):
     assert len(lens["tokens"]) == len(lens["layers"][-1]["top"])
     (token,) = lens["layers"][-1]["top"][-1][:1]
     written = run("generate runs/demo 'The statement is' --greedy --max-new-tokens 1 --json", capsys)[1]
-    assert token["token"].strip("·⏎") in json.loads(written)["texts"][0]
+    assert token["token"] == visible(json.loads(written)["texts"][0]["text"])
 
 
 def test_neighbours_are_in_two_lists_or_one(capsys):
