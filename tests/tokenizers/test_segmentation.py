@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import astuple
 from itertools import pairwise
 
 import pytest
@@ -114,7 +115,7 @@ def test_the_count_of_a_merge_is_that_of_its_pair_at_that_time():
     """Sennrich et al. 2016, §3.2: low ×5, lower ×2, newest ×6, widest ×3: first e + s, then es + t, both 9 times."""
     counts = {"low": 5, "lower": 2, "newest": 6, "widest": 3}
     merges = learn_merges(counts, 4)
-    assert [tuple(merge) for merge in merges] == [("e", "s", 9), ("es", "t", 9), ("l", "o", 7), ("lo", "w", 7)]
+    assert [astuple(merge) for merge in merges] == [("e", "s", 9), ("es", "t", 9), ("l", "o", 7), ("lo", "w", 7)]
 
 
 def test_words_are_counted_as_training_sees_them():

@@ -257,6 +257,9 @@ def draw(figure: Any, steps: SamplerSteps, *, model: str = "") -> None:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel("probability")
     panels[0][0].set_yticks(heights, labels=[figure_text(label) for label in _labels(steps)])
+    if steps.is_by_temperature:
+        for axes in panels[:, 0]:
+            axes.set_ylabel("logit" if steps.prompt is None else "next token")
     labels = ("T=1", "at this T") if steps.is_by_temperature else ("model", "after the sampler")
     colours = (theme().light_grey, theme().colour(0))
     entries = [legend_entry("patch", color=c, label=label) for c, label in zip(colours, labels, strict=True)]

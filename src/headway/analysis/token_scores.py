@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headway.analysis.plotting import figure_text, legend_entry, open_figure, set_title, shorten, theme
+from headway.analysis.plotting import figure_text, fit_tick_labels, legend_entry, open_figure, set_title, shorten, theme
 from headway.analysis.token_labels import token_labels
 from headway.data.loader import IGNORE_INDEX, CausalBatch
 from headway.errors import ConfigError, InputError, count
@@ -346,7 +346,7 @@ def format_log_p(log_prob: float) -> str:
     if log_prob == -math.inf:
         return "0"
     if log_prob > math.log(0.001):
-        return f"{math.exp(log_prob):.4f}"
+        return f"{math.exp(log_prob):.3g}"
     exponent = math.floor(log_prob / math.log(10))
     return f"{math.exp(log_prob - exponent * math.log(10)):.2f}e{exponent:03d}"
 
@@ -382,15 +382,14 @@ def draw(figure: Any, result: TextScore, *, model: str = "") -> None:
             axes.bar(x, min(token.bits, 1.1 * highest), width=0.75, linewidth=0.8, **styles[token.rank == 1])
             if len(shown) <= MAX_NUMBERED or not math.isfinite(token.bits):
                 value = f"{token.bits:.1f}" if math.isfinite(token.bits) else "∞"
-                axes.annotate(value, (x, min(token.bits, 1.1 * highest)), (0, 2), textcoords="offset points",
-                              horizontalalignment="center", fontsize=7)  # fmt: skip
+                background = {"facecolor": t.background, "linewidth": 0, "pad": 0.5}  # the mean does not strike it out
+                axes.annotate(value, (x, min(token.bits, 1.1 * highest)), (0, 4), textcoords="offset points",
+                              horizontalalignment="center", fontsize=7, bbox=background)  # fmt: skip
         if math.isfinite(mean):
             axes.axhline(mean, color=t.colour(1), linestyle="--", linewidth=1)
         labels = [figure_text(token.token if len(token.token) <= MAX_LABEL else token.token[: MAX_LABEL - 1] + "…")
                   for token in row]  # fmt: skip
-        is_narrow = all(len(label) <= 3 for label in labels)
-        for tick in axes.set_xticks(range(len(row)), labels=labels):
-            tick.label1.set_rotation(0 if is_narrow or len(tick.label1.get_text()) == 1 else 90)
+        axes.set_xticks(range(len(row)), labels=labels)
         axes.set_xlim(-0.6, min(len(shown), TOKENS_PER_ROW) - 0.4)
         axes.set_ylim(0, 1.2 * highest)
         axes.set_ylabel("surprisal (bits)")
@@ -411,3 +410,5 @@ def draw(figure: Any, result: TextScore, *, model: str = "") -> None:
         subject += f", given “{shorten(result.source, 40)}”"
     cut = f"The first {len(shown)} of {len(result.tokens):,} tokens" if len(shown) < len(result.tokens) else ""
     set_title(figure, subject, cut)
+    for axes in panels:
+        fit_tick_labels([axes])

@@ -82,13 +82,14 @@ def score(
 
     import headway
     from headway.analysis.token_scores import plot
+    from headway.generation.source import require_translator
     from headway.models.base import Seq2SeqLM
 
     loaded: Any = headway.load(model, **loading.options)
     if isinstance(loaded, Seq2SeqLM):
         check_options_for(f"{model}, which translates", model="translation model")
-        source = _read_source(text)
-        note_unknown_text(loaded.tokenizer, [source, *([] if target is None else [target])], "text")
+        source, tokenizer = _read_source(text), require_translator(loaded)[1]
+        note_unknown_text(tokenizer, [source, *([] if target is None else [target])], "text")
         result = headway.score(loaded, source, target=target, top=top)
     else:
         check_options_for(f"{model}, which does not translate", model="language model")

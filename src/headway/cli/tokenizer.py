@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -141,7 +141,7 @@ def train(
     n_merges = 0 if explain is None else min(explain, n_learned_merges(trained))
     merges = learn_merges(word_counts, n_merges, min_frequency=training.min_frequency or 0)
     if json:
-        explained = {} if explain is None else {"merges": [merge._asdict() for merge in merges]}
+        explained = {} if explain is None else {"merges": [asdict(merge) for merge in merges]}
         labels = {**_describe(trained), "kind": kind, "path": str(folder), "bytes": display.done, "seconds": seconds}
         print_json({**labels, **explained})
         return

@@ -5,8 +5,8 @@ Sennrich et al. 2016 merge characters; Radford et al. 2019, §2.2 merge bytes, s
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import tokenizers as rust
 
@@ -49,7 +49,8 @@ def train_bpe(
     return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT)
 
 
-class LearnedMerge(NamedTuple):
+@dataclass(frozen=True)
+class LearnedMerge:
     """A merge that training chose, and how often its pair occurred then."""
 
     left: str  # as the vocabulary spells it: "Ġt"

@@ -8,7 +8,7 @@ The steps are computed by the definition, and checked against what the tokenizer
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -146,7 +146,7 @@ class _WordPieceSegmenter:
 
     def __call__(self, word: str, text: str) -> WordSegmentation:
         pieces: list[str] = []
-        steps = []
+        steps: list[SegmentationStep] = []
         position = 0
         while position < len(word):
             prefix = self.inner_prefix if position else ""
@@ -186,4 +186,9 @@ class _UnigramSegmenter:
         return WordSegmentation(text, [], steps, pieces, ids)
 
 
-_SEGMENTERS = {"BPE": _BPESegmenter, "WordPiece": _WordPieceSegmenter, "Unigram": _UnigramSegmenter}
+_Segment = Callable[[str, str], WordSegmentation]  # (word as the model sees it, its text) → its steps
+_SEGMENTERS: dict[str, Callable[[dict[str, Any], Tokenizer], _Segment]] = {
+    "BPE": _BPESegmenter,
+    "WordPiece": _WordPieceSegmenter,
+    "Unigram": _UnigramSegmenter,
+}
