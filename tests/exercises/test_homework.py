@@ -33,6 +33,7 @@ CONNECTION = "output: Tensor = x + self.dropout(sublayer(self.norm(x)))"
 LINEARS = "self.linears = clones(nn.Linear(d_model, d_model), 4)  # W^Q, W^K, W^V and W^O"
 HEADS = "heads, _ = attention(q, k, v, mask, self.dropout)  # (B, H, T, K)"
 SPLIT = "return x.view(x.size(0), -1, self.n_heads, self.d_head).transpose(1, 2)"
+LAYERS = "for layer in self.layers:\n            x = layer(x, mask)\n        output: Tensor = self.norm(x)"
 POSITION = "position = torch.arange(max_length).unsqueeze(1)  # (T, 1)"
 
 # Mistake → part, and the changes that plant it: each a tuple of old and new text.
@@ -72,11 +73,15 @@ PLANTED = {
         ("multi-head attention", "        q = self", "        query, key = key, query\n        q = self"),
         ("decoder layer", "self.cross_attention(x, memory, memory, source_mask)",
          "self.cross_attention(memory, x, memory, source_mask)"),
+        ("decoder layer", "self.cross_attention(x, memory, memory, source_mask)",
+         "self.cross_attention(memory, x, x, source_mask)"),
     ],
     "missing residual": [
         ("sublayer", CONNECTION, "output: Tensor = self.dropout(sublayer(self.norm(x)))"),
         ("sublayer", CONNECTION, "output: Tensor = self.norm(x)\n        output = self.dropout(sublayer(output))"),
         ("sublayer", CONNECTION, "output: Tensor = self.norm(self.dropout(sublayer(x)))"),
+        ("encoder layer", "x = self.sublayers[0](x, lambda x: self.self_attention(x, x, x, mask))",
+         "x = self.self_attention(x, x, x, mask)"),
         ("encoder layer", "output: Tensor = self.sublayers[1](x, self.feed_forward)",
          "output: Tensor = self.feed_forward(self.sublayers[1].norm(x))"),
         ("decoder layer", "x = self.sublayers[1](x, lambda x: self.cross_attention(x, memory, memory, source_mask))",
@@ -87,6 +92,9 @@ PLANTED = {
         ("sublayer", CONNECTION, "output: Tensor = x + self.dropout(self.norm(sublayer(x)))"),
         ("sublayer", CONNECTION, "x = self.norm(x)\n        output: Tensor = x + self.dropout(sublayer(x))"),
         ("sublayer", CONNECTION, "x = x + self.dropout(sublayer(x))\n        output: Tensor = self.norm(x)"),
+        ("sublayer", CONNECTION, "output: Tensor = self.norm(x) + self.dropout(sublayer(x))"),
+        ("encoder", LAYERS, "output: Tensor = self.norm(x)\n        for layer in self.layers:\n"
+                            "            output = layer(output, mask)"),
     ],
     "mask off by one": [
         ("mask", TRIANGLE, "torch.ones(1, n, n, dtype=torch.bool).tril(1)"),
@@ -106,6 +114,8 @@ PLANTED = {
         ("multi-head attention", LINEARS,
          "self.linears = nn.ModuleList([nn.Linear(d_model, self.d_head) for _ in range(3)])\n"
          "        self.linears.append(nn.Linear(d_model, d_model))"),
+        ("multi-head attention", "to_query, to_key, to_value, to_output = self.linears",
+         "to_query, _, _, to_output = self.linears\n        to_key = to_value = to_query"),
         ("clones", "return nn.ModuleList(copy.deepcopy(module) for _ in range(n))",
          "return nn.ModuleList(module for _ in range(n))"),
     ],
@@ -115,6 +125,7 @@ PLANTED = {
         ("positional encoding", POSITION, "position = torch.arange(-1, max_length - 1).unsqueeze(1)"),
         ("positional encoding", "torch.arange(0, d_model, 2)", "torch.arange(2, d_model + 2, 2)"),
         ("positional encoding", "self.encoding[: x.size(1)]", "self.encoding[: x.size(1) - 1]"),
+        ("positional encoding", "torch.arange(0, d_model, 2)", "torch.arange(1, d_model, 2)"),
     ],
 }  # fmt: skip
 CASES = [(mistake, *change) for mistake, changes in PLANTED.items() for change in changes]

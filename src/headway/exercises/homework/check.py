@@ -313,6 +313,9 @@ def _check_heads(parameters: dict[str, nn.Parameter]) -> None:
         shape = tuple(matrices[small[0]].shape)
         message = f"All heads share {small[0]} of shape {shape}. {remedy}"
         raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
+    if len(matrices) < 3 and not small:
+        message = f"There are {len(matrices)} matrices, so the heads' projections share weights. {remedy}"
+        raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
     for name, matrix in list(matrices.items())[:3]:
         if matrix.shape == (D, D):
             heads = matrix.detach().view(H, K, D)

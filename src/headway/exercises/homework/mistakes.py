@@ -66,6 +66,7 @@ MISTAKES: dict[str, HomeworkMistake] = {
     # Attention
     "no scale": HomeworkMistake("no scale", "your weights equal those without the division by √d_k", _SCALE),
     "divided by d_k": HomeworkMistake("wrong scale", "you divide by d_k instead of √d_k", _SCALE),
+    "divided by √n": HomeworkMistake("wrong scale", "you divide by the root of the number of keys, not of d_k", _SCALE),
     "multiplied by √d_k": HomeworkMistake("wrong scale", "you multiply by √d_k instead of dividing", _SCALE),
     "mask after softmax": HomeworkMistake(
         "mask after softmax", "your weights are masked after the softmax and no longer sum to 1", _MASK
@@ -89,6 +90,11 @@ MISTAKES: dict[str, HomeworkMistake] = {
     "values of `key`": HomeworkMistake("values from the wrong input", "W^V is applied to `key`", _INPUTS),
     "values from W_K": HomeworkMistake(
         "values projected with W^K", "your values are `value` times W^K", "Use the third matrix, W^V."
+    ),
+    "one matrix for Q, K and V": HomeworkMistake(
+        "shared head weights",
+        "queries, keys and values all use W^Q: your heads share one projection",
+        "Use the first three matrices, one each.",
     ),
     "every head is the first": _shared("Q, K and V", "first"),
     "every head is the last": _shared("Q, K and V", "last"),
@@ -129,6 +135,11 @@ MISTAKES: dict[str, HomeworkMistake] = {
     "frequencies off by one": HomeworkMistake(
         "positional encoding off by one",
         "your frequencies are off by one: they begin with that of the second pair",
+        "The first pair has 2i = 0 and frequency 1.",
+    ),
+    "exponent 2i + 1": HomeworkMistake(
+        "positional encoding off by one",
+        "your exponents are off by one: (2i + 1)/d instead of 2i/d",
         "The first pair has 2i = 0 and frequency 1.",
     ),
     "exponent i instead of 2i": HomeworkMistake(
@@ -176,6 +187,12 @@ MISTAKES: dict[str, HomeworkMistake] = {
         "norm order", "you add the sublayer's output to norm(x) instead of x", _PRE_NORM
     ),
     "no residual": HomeworkMistake("missing residual", "you return the sublayer's output without adding x", _PRE_NORM),
+    "only the residual normalised": HomeworkMistake(
+        "norm order", "you normalise x where it is added, not where the sublayer reads it", _PRE_NORM
+    ),
+    "no residual, no norm": HomeworkMistake(
+        "missing residual", "you return sublayer(x): x is neither normalised nor added", _PRE_NORM
+    ),
     "no residual, norm after": HomeworkMistake(
         "missing residual", "you return norm(sublayer(x)): x is not added, and the norm comes last", _PRE_NORM
     ),
@@ -205,6 +222,7 @@ MISTAKES: dict[str, HomeworkMistake] = {
         "shared norm", "all sublayers use the first one's norm", "Each sublayer has a connection of its own."
     ),
     "queries from the memory": _swapped("cross-attention takes its queries from the memory and its keys from x"),
+    "memory and target exchanged": _swapped("cross-attention takes queries from the memory, keys and values from x"),
     "keys from the target": HomeworkMistake("wrong keys", "cross-attention takes its keys from x", _CROSS),
     "cross-attention to the target": HomeworkMistake(
         "no cross-attention", "cross-attention attends to x, not to the memory", _CROSS
@@ -215,6 +233,9 @@ MISTAKES: dict[str, HomeworkMistake] = {
     "one layer only": HomeworkMistake("one layer only", "only the first layer runs", "Run x through all layers."),
     "no last norm": HomeworkMistake(
         "no last norm", "you return the residual stream unnormalised", "A pre-norm stack ends with a norm."
+    ),
+    "norm before the layers": HomeworkMistake(
+        "norm order", "the norm comes before the layers, not after the last", "A pre-norm stack ends with a norm."
     ),
     "no causal mask": HomeworkMistake(
         "no causal mask", "without a target mask your model sees what it predicts", "Default to causal_mask(T)."
@@ -227,7 +248,9 @@ SUBLAYER_MISTAKES = (
     "norm after the residual",
     "norm after the sublayer",
     "norm on the residual path",
+    "only the residual normalised",
     "no residual, norm after",
+    "no residual, no norm",
     "no norm",
 )
 MISTAKES |= {

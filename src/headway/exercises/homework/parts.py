@@ -112,12 +112,14 @@ ATTENTION_MISTAKES = (
     *reference.WRONG_AXES,
     "Q and K swapped",
     "divided by d_k",
+    "divided by √n",
     "multiplied by √d_k",
     "mask ignored",
     "mask multiplied",
     "mask inverted in attention",
 )
 HEAD_MISTAKES = (
+    "one matrix for Q, K and V",
     "every head is the first",
     "every head is the last",
     *(f"every head uses the {head} head's W_{letter}" for letter in "QKV" for head in ("first", "last")),
@@ -186,9 +188,16 @@ DECODER_CASES = {
 }
 ENCODER_CASES = {"no mask": _encoder_case(None), "a padding mask": _encoder_case(padding(S))}
 LAYER_MISTAKES = ("one norm for all sublayers", "source mask not passed on")
-STACK_MISTAKES = ("no last norm", "layers share weights", "one layer only", "source mask not passed on")
+STACK_MISTAKES = (
+    "no last norm",
+    "norm before the layers",
+    "layers share weights",
+    "one layer only",
+    "source mask not passed on",
+)
 DECODER_MISTAKES = (
     "queries from the memory",
+    "memory and target exchanged",
     "keys from the target",
     "cross-attention to the target",
     "cross-attention first",
@@ -258,6 +267,7 @@ PARTS: tuple[HomeworkPart, ...] = (
         mistakes=(
             *reference.OFFSETS,
             "frequencies off by one",
+            "exponent 2i + 1",
             "exponent i instead of 2i",
             "sine and cosine swapped",
             "sines before cosines",

@@ -65,6 +65,8 @@ def reference_attention(
     d_k = query.shape[-1]
     if planted("divided by d_k"):
         scores = scores / d_k
+    elif planted("divided by √n"):
+        scores = scores / math.sqrt(key.shape[-2])
     elif planted("multiplied by √d_k"):
         scores = scores * math.sqrt(d_k)
     elif not planted("no scale"):
@@ -102,6 +104,8 @@ class ReferenceMultiHeadAttention(nn.Module):
             inputs[2] = key
         if planted("W_Q and W_K swapped"):
             linears = [linears[1], linears[0], *linears[2:]]
+        if planted("one matrix for Q, K and V"):
+            linears = [linears[0], linears[0], linears[0], linears[3]]
         if planted("values from W_K"):
             linears[2] = linears[1]
         q, k, v = (self._split_heads(linears[i](inputs[i]), letter) for i, letter in enumerate("QKV"))
@@ -163,6 +167,8 @@ class ReferencePositionalEncoding(nn.Module):
             even = even // 2
         elif planted("frequencies off by one"):
             even = even + 2
+        elif planted("exponent 2i + 1"):
+            even = even + 1
         angle = position[:, None] * 10_000.0 ** (-even / self.d_model)  # (T, D/2)
         pair = (angle.cos(), angle.sin()) if planted("sine and cosine swapped") else (angle.sin(), angle.cos())
         is_apart = planted("sines before cosines")
@@ -225,8 +231,12 @@ class ReferenceSublayerConnection(nn.Module):
             return x + sublayer(x)
         if self._has("norm on the residual path"):
             return self._norm(x) + sublayer(self._norm(x))
+        if self._has("only the residual normalised"):
+            return self._norm(x) + sublayer(x)
         if self._has("no residual, norm after"):
             return self._norm(sublayer(x))
+        if self._has("no residual, no norm"):
+            return sublayer(x)
         y = sublayer(self._norm(x))
         return y if self._has("no residual") else x + y
 
@@ -272,6 +282,7 @@ class ReferenceEncoder(nn.Module):
         self.norm = nn.LayerNorm(d_model, eps=NORM_EPS)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.norm(x) if planted("norm before the layers") else x
         for layer in _stacked(self.layers):
             x = layer(x, None if planted("source mask not passed on") else mask)
         return _finished(x, self.norm)
@@ -304,6 +315,8 @@ class ReferenceDecoderLayer(nn.Module):
         def attend_to_source(x: Tensor) -> Tensor:
             if planted("queries from the memory"):
                 return self.cross_attention(memory, x, memory, source_mask)
+            if planted("memory and target exchanged"):
+                return self.cross_attention(memory, x, x, source_mask)
             if planted("keys from the target"):
                 return self.cross_attention(x, x, memory, source_mask)
             if planted("cross-attention to the target"):
@@ -329,6 +342,7 @@ class ReferenceDecoder(nn.Module):
             None if planted("source mask not passed on") else source_mask,
             None if planted("target mask not passed on") else target_mask,
         )
+        x = self.norm(x) if planted("norm before the layers") else x
         for layer in _stacked(self.layers):
             x = layer(x, memory, *masks)
         return _finished(x, self.norm)
@@ -341,7 +355,7 @@ def _stacked(layers: nn.ModuleList) -> list[nn.Module]:
 
 
 def _finished(x: Tensor, norm: nn.Module) -> Tensor:
-    return x if planted("no last norm") else norm(x)
+    return x if planted("no last norm") or planted("norm before the layers") else norm(x)
 
 
 # ── the model ─────────────────────────────────────────────────────────────────────────────────────────────────────
