@@ -145,6 +145,7 @@ MASK_CHOICES = (
         "the second matrix",
         "second",
         "It lets token t attend to 1 … t, itself and what came before.",
+        aliases=("lower",),
     ),
     Choice(
         "the third matrix",
@@ -274,7 +275,7 @@ WHY_CHOICES = (
         "faster",
         "The definition computes all n² scores and then hides half of them. (Some kernels skip them; that is a bonus.)",
     ),
-    Choice("to make each prediction use only past and present tokens", "past"),
+    Choice("to make each prediction use only past and present tokens", "past", aliases=("only past", "future")),
     Choice(
         "to hide tokens at random, as dropout does",
         "random",

@@ -110,7 +110,7 @@ def solve_projection() -> Solution:
         ],
     )
     method = "X is bn × d; the W^Q of one head is d × d/m, and of all heads d × d."
-    answer = FormulaAnswer("bndm", [one, everything, read_and_written], method=method)
+    answer = FormulaAnswer("bndm", [one, everything, read_and_written], method=method, n_optional=1)
     explanation = (
         f"X is bn × d. One head's W^Q is d × d/m: {one_head} operations. All m heads together are one product with a "
         f"d × d matrix: {all_heads} operations, whatever m is, and {moved} elements: X, Q and W^Q. "

@@ -23,7 +23,7 @@ FREQUENCY_CHOICES = (
         "ω_i = 1 / 10000^(2i/d): the exponent grows with i, and it stands in the denominator. Compute ω_0 and "
         "the last.",
     ),
-    Choice("they fall", "fall"),
+    Choice("they fall", "fall", aliases=("decrease", "shrink")),
     Choice(
         "all pairs have the same",
         "same",
@@ -130,7 +130,7 @@ ENCODER_CHOICES = (
                                                             "start at the top of the encoder."),
     Choice("the first", "first", "The first layer has seen little context: every token has attended once."),
     Choice("all of them, averaged", "all", "Nothing is averaged: there is one memory, the output of the encoder."),
-    Choice("the last", "last"),
+    Choice("the last", "last", aliases=("final", "top")),
 )  # fmt: skip
 N_QUIZ_LAYERS = 3
 

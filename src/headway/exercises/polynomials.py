@@ -138,11 +138,13 @@ TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|([A-Za-z])|(\*\*|[-+*/^()]))")
 
 
 def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
-    """Read a formula in these symbols, one letter each. Factors may stand side by side."""
+    """Read a formula in these symbols, one letter each. Factors may stand side by side; O(n²) is n²."""
     symbols = {name.lower(): name for name in names}
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"a formula of {len(text)} characters is too long: use at most {MAX_CHARACTERS}")
     plain = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: "^" + "".join(map(ORDINARY_DIGITS.__getitem__, found[0])), text)
+    if found := re.fullmatch(r"\s*O\((.*)\)\s*", plain):
+        plain = found[1]
     plain = plain.replace("·", "*").replace("×", "*").replace("⋅", "*").replace("−", "-")
     tokens, position = [], 0
     while plain[position:].strip():

@@ -66,13 +66,13 @@ SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "%": 0.01}
 
 
 def parse_numbers(text: str) -> list[float]:
-    """Numbers separated by commas, semicolons or spaces; 88% is 0.88 and 174B is 174e9.
+    """Numbers separated by commas, semicolons or spaces; 88% is 0.88, 174B is 174e9, and 0.88 v₁ is 0.88.
 
-    >>> parse_numbers("[0.88, 12%]")
-    [0.88, 0.12]
+    >>> parse_numbers("[0.88, 12%]"), parse_numbers("0.88 v₁ + 0.12 v₂")
+    ([0.88, 0.12], [0.88, 0.12])
     """
-    plain = text.replace("−", "-").replace("\N{INFINITY}", "inf")
-    plain = re.sub(r"[\[\](){}|]", " ", plain)
+    plain = re.sub(r"\*?\s*v_?[\d₀-₉]+", " ", text.replace("−", "-"))
+    plain = re.sub(r"([-+])\s+(?=[\d.])", r"\1", re.sub(r"[\[\](){}|]", " ", plain))
     if re.fullmatch(r"\s*\d{1,3}([,_ ]\d{3})+\s*", plain):  # 173,946,175,488 is one number
         plain = re.sub(r"[,_ ]", "", plain)
     numbers = []
@@ -219,16 +219,17 @@ class FormulaAnswer:
     parts: Sequence[FormulaPart]
     sizes: Mapping[str, int] = field(default_factory=dict)  # a number is compared with the value at these
     method: str = ""
+    n_optional: int = 0  # parts at the end that may be left out
 
     def __str__(self) -> str:
         return ", ".join(str(part.right) for part in self.parts)
 
     def grade(self, text: str) -> Verdict:
         formulas = [formula for formula in re.split("[,;]", text) if formula.strip()]
-        if len(formulas) != len(self.parts):
+        if not len(self.parts) - self.n_optional <= len(formulas) <= len(self.parts):
             labels = ", ".join(part.label for part in self.parts)
             raise InputError(f"{count(len(formulas), 'formula')} in {text!r}: this quiz asks for {labels}")
-        verdicts = [self._grade_part(part, text) for part, text in zip(self.parts, formulas, strict=True)]
+        verdicts = [self._grade_part(part, text) for part, text in zip(self.parts, formulas, strict=False)]
         feedback = "\n".join(verdict.feedback for verdict in verdicts if verdict.feedback)
         return Verdict(all(verdict.is_right for verdict in verdicts), feedback)
 
