@@ -1,6 +1,7 @@
 """`headway quiz`: computed answers are the lectures' numbers, and wrong answers are met with what is wrong."""
 
 import doctest
+import functools
 import importlib
 import io
 import json
@@ -69,7 +70,7 @@ WRONG = {  # an answer, and what it is met with
         "2bnd²/m, 2bnd²m, 2bnd+d²": "twice",
         "bnd²/m, bnd², 2bnd": "W^Q",
     },
-    "kv-cache": {"ndL": "Both", "2nd": "one layer", "3ndL": "Queries", "n": "key and a value"},
+    "kv-cache": {"ndL": "Both", "2nd": "one layer", "3ndL": "Queries", "7": "key and a value"},
     "summary": {"n²+s²": "cross-attention", "n²+ns": "encoder's", "n³+n²+s²+ns": "does not occur", "nd²": "is missing"},
     "forgetting": {"1,1,-1.1": "(0,1)", "1,1,-5": "both have seen a 1", "0,0,1": "(0,0)", "1,0,-0.6": "(1,0)"},
     "gpt3-size": {
@@ -220,6 +221,19 @@ def test_a_formula_has_the_value_of_the_python_expression(n, m, k):
     texts = {"2nmk": 2 * n * m * k, "n(m+k)²-3": n * (m + k) ** 2 - 3, "n·m/2 + k**2": n * m / 2 + k * k, "-n+m": m - n}
     for text, value in texts.items():
         assert float(parse_polynomial(text, "nmk").evaluate(n=n, m=m, k=k)) == value
+
+
+PIECES = [*"nmkdLsb20²^()/*+-−,; a%.", "1e999", "nan", "**", "W_q", "v1", "O(", "1,000", "\N{INFINITY}"]
+solution_of = functools.cache(lambda name: QUIZZES[name].solve())
+
+
+@given(st.sampled_from(list(QUIZZES)), st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
+def test_any_text_is_judged_or_refused(name, text):
+    try:
+        verdict = solution_of(name).answer.grade(text)
+    except InputError:
+        return
+    assert verdict.is_right or verdict.feedback
 
 
 def test_long_formulas_are_refused():

@@ -75,6 +75,20 @@ POOLS = {
     "--sort": ["name", "score", "train.lr", "x"],
     "--columns": ["name,score", "train.lr", ",", "name,,x"],
     "--metric": ["loss", "lr", "bits_per_byte", "x"],
+    "--answer": [
+        "0.88,0.12",
+        "b",
+        "b,c",
+        "2nmk, nm+mk+nk",
+        "n^2+ns",
+        "1,1,-1.36",
+        "nan",
+        "1e999,1",
+        "((n",
+        "n/0",
+        "²",
+        ",",
+    ],
     "--only": ["leak,padding", "step", "", "x"],
     "--logits": ["1,2", "nan,1", "-inf,0", "inf", ",", "1e309,1"],
     "--sampler-order": ["top_k,temperature", "temperature", "x", ",", "top_k,top_k"],
@@ -137,6 +151,7 @@ FITTING = {
     ("tokenizer", "decode"): {"TOKENIZER": TOKENIZERS[:2], "IDS": ["1", "2", "0"]},
     ("tokenizer", "train"): {"TARGET": []},
     ("data",): {"TARGET": []},
+    ("quiz",): {"NAME": ["1", "6", "9", "12", "forgetting", "gpt3-size", "0", "nothing"]},
 }
 
 

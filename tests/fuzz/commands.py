@@ -20,7 +20,7 @@ from tests.fuzz.harness import Area
 from tests.fuzz.inputs import make_inputs
 
 EXIT_CODES = (0, 1, 2, 130)
-REPORTS_BY_EXIT_CODE = ("check", "sweep")  # they may fail with a result and without an error
+REPORTS_BY_EXIT_CODE = ("check", "quiz", "sweep")  # they may fail with a result and without an error
 STDINS = [b"", b"abc\ndef\n", b"1 2 3\n", b"\xff\xfe\n", b'{"ids": [1]}\n', b"{\n"]
 MAX_ARGUMENT_BYTES = 100_000  # of one word, for the system
 

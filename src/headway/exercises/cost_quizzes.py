@@ -159,7 +159,7 @@ def solve_kv_cache() -> Solution:
         f"{state.nbytes / 1e6:.1f} MB in 16 bits. The number of heads "
         "does not matter, unless heads share keys and values (grouped-query attention)."
     )  # fmt: skip
-    sizes = {"n": 1024, "d": 768, "L": 12}
+    sizes = {"b": 1, "n": 1024, "d": 768, "L": 12}
     return Solution(FormulaAnswer("bndL", [part], sizes, method=method), explanation)
 
 
