@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from itertools import product
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.exercises.quiz import Quiz, RuleAnswer, Solution, Verdict
+from headway.nn.recurrent import Recurrent
 
 PAIRS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))
 MAX_LENGTH = 5  # 4⁵ = 1,024 sequences
@@ -21,13 +22,19 @@ EXAMPLE = (1.0, 1.0, -1.36)  # as good as any: the next sequences of two that fa
 
 def hidden_states(x: Tensor, start: Tensor | None = None) -> Tensor:
     """The states after each pair of bits: x (B, T, 2) → (B, T, 2)."""
-    weight_h, weight_x, bias = 0.5 * torch.eye(2, dtype=x.dtype), torch.eye(2, dtype=x.dtype), 0.0
-    h = torch.zeros_like(x[:, 0]) if start is None else start
-    states = []
-    for x_t in x.unbind(dim=1):
-        h = torch.sigmoid(h @ weight_h.T + x_t @ weight_x.T + bias)
-        states.append(h)
-    return torch.stack(states, dim=1)
+    states, _ = _cell(x.dtype).steps(x, (torch.zeros_like(x[:, 0]) if start is None else start,))
+    return states
+
+
+@torch.no_grad()
+def _cell(dtype: torch.dtype) -> Recurrent:
+    """h = σ(½ h + x): W_hh = ½ I, W_hx = I, b_h = 0."""
+    cell = Recurrent("sigmoid", 2, 2).to(dtype).requires_grad_(False)
+    nn.init.eye_(cell.weight_x)
+    cell.weight_h.copy_(torch.eye(2) / 2)
+    nn.init.zeros_(cell.bias_x)
+    nn.init.zeros_(cell.bias_h)
+    return cell
 
 
 def sequences(length: int) -> Tensor:
