@@ -22,7 +22,7 @@ app = CommandApp(help="Show what happens inside models and runs, as text and as 
 
 SUBCOMMANDS: Sections = {
     "Attention": [
-        ("attention", "Show which tokens each token attends to, and how it is computed.", attention.attention),
+        ("attention", "Show which tokens each token attends to, step by step.", attention.attention),
         ("masks", "Show the attention masks, and what each is for.", masks.masks),
         ("scaling", "Show why attention divides its scores by √d.", scaling.scaling),
         ("routing", "Compare a dense layer over a sequence with self-attention.", routing.routing),
