@@ -17,8 +17,11 @@ MAX_COLUMNS = 120
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_line_is_longer_than_120_characters(page):
+    """But for the rows of the map of the lectures: a row of a table cannot be broken."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    assert not [f"{page.name}:{n}" for n, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+    is_map = page.name == "lectures.md"
+    long = [n for n, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS and not (is_map and line.startswith("|"))]
+    assert not [f"{page.name}:{n}" for n in long]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
