@@ -93,6 +93,7 @@ PLANTED = {
         ("sublayer", CONNECTION, "x = self.norm(x)\n        output: Tensor = x + self.dropout(sublayer(x))"),
         ("sublayer", CONNECTION, "x = x + self.dropout(sublayer(x))\n        output: Tensor = self.norm(x)"),
         ("sublayer", CONNECTION, "output: Tensor = self.norm(x) + self.dropout(sublayer(x))"),
+        ("sublayer", CONNECTION, "output: Tensor = self.norm(x + self.dropout(sublayer(self.norm(x))))"),
         ("encoder", LAYERS, "output: Tensor = self.norm(x)\n        for layer in self.layers:\n"
                             "            output = layer(output, mask)"),
     ],
@@ -108,6 +109,9 @@ PLANTED = {
         ("multi-head attention", HEADS, HEADS + "\n        heads = heads[:, :1].repeat(1, self.n_heads, 1, 1)"),
         ("multi-head attention", "q = self.split_heads(to_query(query))",
          "q = self.split_heads(to_query(query)[..., : self.d_head].repeat(1, 1, self.n_heads))"),
+        ("multi-head attention", HEADS, HEADS + "\n        heads = heads[:, 1:2].expand_as(heads)"),
+        ("multi-head attention", "to_query(query)",
+         "F.linear(query, to_query.weight[: self.d_head].repeat(self.n_heads, 1), to_query.bias)"),
         ("multi-head attention", LINEARS, "self.linears = nn.ModuleList([nn.Linear(d_model, d_model)] * 4)"),
         ("multi-head attention", LINEARS, LINEARS + "\n        for linear in self.linears[:3]:\n            "
          "linear.weight.data = linear.weight.data[: self.d_head].repeat(n_heads, 1)"),
@@ -126,6 +130,8 @@ PLANTED = {
         ("positional encoding", "torch.arange(0, d_model, 2)", "torch.arange(2, d_model + 2, 2)"),
         ("positional encoding", "self.encoding[: x.size(1)]", "self.encoding[: x.size(1) - 1]"),
         ("positional encoding", "torch.arange(0, d_model, 2)", "torch.arange(1, d_model, 2)"),
+        ("positional encoding", "self.encoding[: x.size(1)]", "self.encoding.roll(1, 0)[: x.size(1)]"),
+        ("positional encoding", "torch.sin(position * frequency)", "torch.sin((position + 1) * frequency)"),
     ],
 }  # fmt: skip
 CASES = [(mistake, *change) for mistake, changes in PLANTED.items() for change in changes]

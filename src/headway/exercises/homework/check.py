@@ -207,6 +207,10 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
     if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file):
         message = "All heads get the same queries, keys or values: they share weights. Give each its own columns."
         return result("wrong", mistakes=(SHARED_HEADS,), message=message, difference=difference.size)
+    if part.symbol == "PositionalEncoding" and _positions_are_shifted(expected, trial):
+        mistake = MISTAKES["positions from 1"]
+        message = f"Tokens get the encoding of their neighbour. {mistake.remedy}"
+        return result("wrong", mistakes=(mistake.name,), message=message, difference=difference.size)
     if trial.errors:
         return result(**_explain_crash(part, next(iter(trial.errors.values()))))
     return result("wrong", message=difference.message, difference=difference.size)
@@ -337,7 +341,8 @@ def _heads_are_equal(part: HomeworkPart, module: ModuleType, student: Any, file:
         with _guarded(file, PART_SECONDS):
             next(iter(part.cases.values()))(student)
     heads = [x for call in calls for x in call if isinstance(x, Tensor) and x.dim() == 4 and x.shape[1] == H]
-    return any(_close(x, x[:, :1].expand_as(x)) for x in heads)
+    differences = [x - x[:, :, :1] for x in heads]  # between positions: biases cancel
+    return any(_close(x, x[:, :1].expand_as(x)) for x in differences)
 
 
 def _describe_parameters(ours: dict[str, nn.Parameter], theirs: dict[str, nn.Parameter]) -> str:
@@ -394,7 +399,9 @@ def _number(value: Tensor) -> str:
 
 
 def _close(left: Tensor, right: Tensor) -> bool:
-    return left.shape == right.shape and torch.allclose(left.double(), right.double(), rtol=ATOL, atol=ATOL)
+    """NaN equals NaN: some mistakes give it, the reference alone never does."""
+    same_shape = left.shape == right.shape
+    return same_shape and torch.allclose(left.double(), right.double(), rtol=ATOL, atol=ATOL, equal_nan=True)
 
 
 def _diagnose(part: HomeworkPart, right: Any, trial: Trial) -> tuple[str, ...] | None:
@@ -432,6 +439,17 @@ def _equals(trial: Trial, wrong: dict[str, Outputs], compared: tuple[str, ...] |
         if compared is None or name in compared
     ]
     return bool(pairs) and all(student is not None and _close(student, value) for student, value in pairs)
+
+
+def _positions_are_shifted(expected: dict[str, Outputs], trial: Trial) -> bool:
+    """Whether the tokens of the last case have the encoding of their neighbour, but for the first or the last one."""
+    case = list(expected)[-1]
+    right, student = expected[case]["output"], trial.outputs.get(case, {}).get("output")
+    if student is None or student.shape != right.shape:
+        return False
+    encoding = REFERENCE["PositionalEncoding"](D)(torch.zeros_like(right))
+    found = student - right + encoding  # x cancels
+    return _close(found[:, 1:], encoding[:, :-1]) or _close(found[:, :-1], encoding[:, 1:])
 
 
 def _explain_crash(part: HomeworkPart, error: StudentError) -> dict[str, Any]:

@@ -5,6 +5,8 @@ The keys are those that reference.py plants. Several keys may be one mistake: ma
 
 from dataclasses import dataclass
 
+from headway.exercises.homework.reference import ORDINALS
+
 PLACES = ("self-attention", "cross-attention", "feed-forward")  # of a sublayer in its layer
 
 
@@ -81,6 +83,7 @@ MISTAKES: dict[str, HomeworkMistake] = {
     "softmax over queries": _wrong_axis("the queries: columns instead of rows"),
     "softmax over heads": _wrong_axis("the heads"),
     "softmax over the batch": _wrong_axis("the batch"),
+    "softmax over all entries": _wrong_axis("all queries and keys at once"),
     "Q and K swapped": _swapped("your scores are K Qᵀ instead of Q Kᵀ: row s, column t"),
     # Multi-head attention
     "queries from the keys": _swapped("W^Q is applied to `key` and W^K to `query`"),
@@ -96,12 +99,11 @@ MISTAKES: dict[str, HomeworkMistake] = {
         "queries, keys and values all use W^Q: your heads share one projection",
         "Use the first three matrices, one each.",
     ),
-    "every head is the first": _shared("Q, K and V", "first"),
-    "every head is the last": _shared("Q, K and V", "last"),
+    **{f"every head is the {head}": _shared("Q, K and V", head) for head in ORDINALS},
     **{
         f"every head uses the {head} head's W_{letter}": _shared(letter, head)
         for letter in "QKV"
-        for head in ("first", "last")
+        for head in ORDINALS
     },
     "heads split without a transpose": HomeworkMistake(
         "heads split wrong",
@@ -131,6 +133,12 @@ MISTAKES: dict[str, HomeworkMistake] = {
     ),
     "positions from -1": HomeworkMistake(
         "positional encoding off by one", "your positions count from −1: every token gets the previous one's", _POSITION
+    ),
+    "sines from 1": HomeworkMistake(
+        "positional encoding off by one", "your sines count positions from 1, your cosines from 0", _POSITION
+    ),
+    "cosines from 1": HomeworkMistake(
+        "positional encoding off by one", "your cosines count positions from 1, your sines from 0", _POSITION
     ),
     "frequencies off by one": HomeworkMistake(
         "positional encoding off by one",
@@ -182,6 +190,9 @@ MISTAKES: dict[str, HomeworkMistake] = {
     ),
     "norm after the sublayer": HomeworkMistake(
         "norm order", "you normalise the sublayer's output instead of its input", _PRE_NORM
+    ),
+    "norm before and after": HomeworkMistake(
+        "norm order", "you normalise once more after the residual, norm(x + sublayer(norm(x)))", _PRE_NORM
     ),
     "norm on the residual path": HomeworkMistake(
         "norm order", "you add the sublayer's output to norm(x) instead of x", _PRE_NORM
@@ -247,6 +258,7 @@ SUBLAYER_MISTAKES = (
     "no residual",
     "norm after the residual",
     "norm after the sublayer",
+    "norm before and after",
     "norm on the residual path",
     "only the residual normalised",
     "no residual, norm after",

@@ -110,6 +110,7 @@ ATTENTION_MISTAKES = (
     "no scale",
     "mask after softmax",
     *reference.WRONG_AXES,
+    "softmax over all entries",
     "Q and K swapped",
     "divided by d_k",
     "divided by √n",
@@ -120,9 +121,8 @@ ATTENTION_MISTAKES = (
 )
 HEAD_MISTAKES = (
     "one matrix for Q, K and V",
-    "every head is the first",
-    "every head is the last",
-    *(f"every head uses the {head} head's W_{letter}" for letter in "QKV" for head in ("first", "last")),
+    *(f"every head is the {head}" for head in reference.ORDINALS),
+    *(f"every head uses the {head} head's W_{letter}" for letter in "QKV" for head in reference.ORDINALS),
     "queries from the keys",
     "W_Q and W_K swapped",
     "queries of `key`",
@@ -266,6 +266,8 @@ PARTS: tuple[HomeworkPart, ...] = (
         },
         mistakes=(
             *reference.OFFSETS,
+            "sines from 1",
+            "cosines from 1",
             "frequencies off by one",
             "exponent 2i + 1",
             "exponent i instead of 2i",

@@ -45,6 +45,7 @@ def planted(mistake: str) -> bool:
 # ── attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SHIFTS = {"mask shifted by 1": 1, "mask shifted by -1": -1, "mask shifted by 2": 2, "mask shifted by -2": -2}
+ORDINALS = ("first", "second", "third", "fourth")  # the heads of the checker
 WRONG_AXES = {"softmax over queries": -2, "softmax over heads": -3, "softmax over the batch": 0}
 
 
@@ -75,6 +76,9 @@ def reference_attention(
     if mask is not None and is_before:
         visible = ~mask if planted("mask inverted in attention") else mask
         scores = scores * visible if planted("mask multiplied") else scores.masked_fill(~visible, -math.inf)
+    if planted("softmax over all entries"):
+        weights = scores.flatten(-2).softmax(dim=-1).view_as(scores)
+        return weights @ value, weights
     dim = next((axis for name, axis in WRONG_AXES.items() if planted(name)), -1)
     weights = scores.softmax(dim=dim if -scores.dim() <= dim else -1)
     if mask is not None and planted("mask after softmax"):
@@ -124,9 +128,9 @@ class ReferenceMultiHeadAttention(nn.Module):
         if planted("heads interleaved"):
             return x.unflatten(-1, (self.d_head, self.n_heads)).permute(0, 3, 1, 2)
         heads = x.unflatten(-1, (self.n_heads, self.d_head)).transpose(1, 2)
-        for i, name in ((0, "first"), (-1, "last")):
+        for i, name in enumerate(ORDINALS):
             if planted(f"every head uses the {name} head's W_{letter}") or planted(f"every head is the {name}"):
-                heads = heads[:, [i]].expand_as(heads)
+                heads = heads[:, [i % self.n_heads]].expand_as(heads)
         return heads
 
 
@@ -169,8 +173,11 @@ class ReferencePositionalEncoding(nn.Module):
             even = even + 2
         elif planted("exponent 2i + 1"):
             even = even + 1
-        angle = position[:, None] * 10_000.0 ** (-even / self.d_model)  # (T, D/2)
-        pair = (angle.cos(), angle.sin()) if planted("sine and cosine swapped") else (angle.sin(), angle.cos())
+        frequency = 10_000.0 ** (-even / self.d_model)
+        angle = position[:, None] * frequency  # (T, D/2)
+        sine = (angle + frequency if planted("sines from 1") else angle).sin()
+        cosine = (angle + frequency if planted("cosines from 1") else angle).cos()
+        pair = (cosine, sine) if planted("sine and cosine swapped") else (sine, cosine)
         is_apart = planted("sines before cosines")
         encoding = torch.cat(pair, dim=-1) if is_apart else torch.stack(pair, dim=-1).flatten(-2)
         if planted("one position per row"):
@@ -227,6 +234,8 @@ class ReferenceSublayerConnection(nn.Module):
             return self._norm(x + sublayer(x))
         if self._has("norm after the sublayer"):
             return x + self._norm(sublayer(x))
+        if self._has("norm before and after"):
+            return self._norm(x + sublayer(self._norm(x)))
         if self._has("no norm"):
             return x + sublayer(x)
         if self._has("norm on the residual path"):
