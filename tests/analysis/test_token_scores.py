@@ -9,7 +9,8 @@ import torch
 import headway
 from headway import tokenizers
 from headway.analysis.plotting import figure_style, new_figure
-from headway.analysis.token_scores import MAX_PLOTTED, draw, format_log_p, plot, render_text
+from headway.analysis.token_score_plot import MAX_PLOTTED, draw, plot
+from headway.analysis.token_scores import format_log_p, render_text
 from headway.data.datasets.seq2seq import Seq2SeqDataset
 from headway.data.records import Pair
 from headway.errors import ConfigError, DataError, InputError

@@ -37,6 +37,7 @@ def test_a_judge_with_another_tokenizer_gives_bits_per_byte(capsys):
         ("show tradeoff runs/demo The --temperature hot", "'hot' is not a list of numbers such as 0.5,1"),
         ("show tradeoff runs/demo The -n 1", "1 is not at least 2"),
         ("show tradeoff runs/demo The --top-p 1.5 -n 2", "top_p"),
+        ("show tradeoff runs/demo The --top-k 2.5 -n 2", "top_k"),
         ("show tradeoff runs/reverse abc -n 2", "headway translate"),
         ("show sampling --temperatures 1,x", "'1,x' is not a list of numbers"),
         ("show sampling --temperatures -1", "must be at least 0; 0 is greedy"),

@@ -111,7 +111,7 @@ def measure_tradeoff(
     points = []
     for name, values in settings.items():
         for value in values:
-            options: dict[str, Any] = {"temperature": 1.0, name: int(value) if name == "top_k" else value}
+            options: dict[str, Any] = {"temperature": 1.0, name: int(value) if float(value).is_integer() else value}
             texts = complete(model, prompt, n=n, max_new_tokens=max_new_tokens, seed=seed, **options)
             points.append(_measure(name, value, texts, scorer(prompt, texts)))
             on_point(points[-1])

@@ -81,7 +81,7 @@ def score(
         print(f"note: scoring the text {text!r} itself; to score the file: --in {text}", file=sys.stderr)
 
     import headway
-    from headway.analysis.token_scores import plot
+    from headway.analysis.token_score_plot import plot
     from headway.generation.source import require_translator
     from headway.models.base import Seq2SeqLM
 
