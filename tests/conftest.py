@@ -1,5 +1,7 @@
-"""Two workers share two cores, so each uses one thread. Seeds are fixed, also those of hypothesis."""
+"""Two workers share two cores: each uses one thread, as do the commands that tests start. Seeds are fixed, those of
+hypothesis too."""
 
+import gc
 import os
 import signal
 
@@ -8,7 +10,10 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = "1"  # of commands, and of the tokenizers here
+os.fsync = lambda handle: None  # slow, and of no effect without a power cut
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with Ctrl-C ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup with SIGHUP ignored
 settings.register_profile("headway", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("headway")
 
@@ -29,6 +34,12 @@ def pytest_collection_modifyitems(items):
         return SLOW_FILES.index(item.path.name) if item.path.name in SLOW_FILES else len(SLOW_FILES)
 
     items.sort(key=rank)
+
+
+def pytest_collection_finish():
+    """What the imports left stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,6 +16,7 @@ TINY = (
 )
 BERT = f"--set model.family=bert --set tokenizer.kind=wordpiece {TINY}"
 LABELS = "--set train.objective=classify --set data.path=labels.csv --set data.text=text --set data.label=label"
+WORDS_ONLY = "--set model.family=bow --set model.n_buckets=100 --set tokenizer.kind=word --set train.steps=3"
 SETUP = [
     f"train demo --out runs/demo {TINY}",
     f"train demo --out runs/mine --set data.path=my.txt {TINY}",
@@ -27,7 +28,7 @@ SETUP = [
     "convert runs/lora my-adapter --adapter-only",
     f"train demo --out runs/bert --set data.path=my.txt {BERT}",
     f"train demo --out runs/labels {LABELS} {BERT}",
-    f"train demo --out runs/words-only {LABELS} --set model.family=bow --set tokenizer.kind=word --set train.steps=3",
+    f"train demo --out runs/words-only {LABELS} {WORDS_ONLY}",
     f"train demo --out runs/tagger --set train.objective=tag --set data.path=tags.conll {BERT}",
     f"train demo --out runs/squad --set train.objective=span --set data.path=squad.json {BERT}",
     f"sweep demo --grid train.lr=1e-3 --out runs/lr --set data.path=my.txt {TINY}",

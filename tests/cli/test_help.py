@@ -152,6 +152,17 @@ def shortened(example, words):
     return f"{example} --seconds 0.2" if words[0] == "compare" and "--seconds" in words else example
 
 
+def copy_workspace(workspace, folder, example):
+    """The workspace without the runs that the example does not name; with all if it names their folder."""
+    runs = set(re.findall(r"runs/([\w-]+)", example))
+    has_all_runs = re.search(r"\bruns(?![\w/-])", example)
+
+    def other_runs(path, names):
+        return [name for name in names if path == str(workspace / "runs") and not has_all_runs and name not in runs]
+
+    shutil.copytree(workspace, folder, ignore=other_runs)
+
+
 def output_of(words):
     """The file or folder that an example creates, if it names one."""
     if words[0] == "convert":
@@ -161,7 +172,7 @@ def output_of(words):
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_example_runs(example, workspace, tmp_path, monkeypatch, capsys):
-    shutil.copytree(workspace, tmp_path / "workspace")
+    copy_workspace(workspace, tmp_path / "workspace", example)
     monkeypatch.chdir(tmp_path / "workspace")
     monkeypatch.setattr(resume_check, "_run_process", train_until)
     monkeypatch.setitem(task_pairs.__kwdefaults__, "n", 500)  # pairs of a synthetic task, in place of 20,000

@@ -63,6 +63,14 @@ class CommandApp(typer.Typer):
             **{"add_completion": False, **options},
         )
 
+    @functools.cached_property
+    def _parser(self) -> Any:
+        """All commands with their options, which Typer builds anew for every call."""
+        return typer.main.get_command(self)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._parser(*args, **options)
+
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         register = super().command(name, **{"cls": Verb, **options})
 
