@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from headway.files import verify_checksums
 from headway.runs import Run
 from tests.training.recipes import make
 
@@ -37,18 +37,28 @@ JOBS = {
 SECONDS = 10.0  # the promise is two; a busy machine may take longer
 
 
-def start(job: str, folder: Path, **options) -> subprocess.Popen:
-    code = COMMAND.replace("JOB", job)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, **pipes, **options)
-    assert process.stdout.readline() == "busy\n"
-    return process
+@pytest.fixture
+def start(tmp_path):
+    """Starts a command that does a job; one that does not end is killed after the test."""
+    processes = []
+
+    def start_job(job: str, **options) -> subprocess.Popen:
+        code = COMMAND.replace("JOB", job)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, **pipes, **options))
+        assert processes[-1].stdout.readline() == "busy\n"
+        return processes[-1]
+
+    yield start_job
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("job", JOBS)
-def test_a_signal_ends_a_command_whatever_it_is_doing(job, number, tmp_path):
-    process = start(JOBS[job], tmp_path)
+def test_a_signal_ends_a_command_whatever_it_is_doing(start, job, number, tmp_path):
+    process = start(JOBS[job])
     time.sleep(0.1)
     process.send_signal(number)
     _, err = process.communicate(timeout=SECONDS)
@@ -58,9 +68,9 @@ def test_a_signal_ends_a_command_whatever_it_is_doing(job, number, tmp_path):
     assert not (tmp_path / "left.tmp").exists()
 
 
-def test_a_second_sigterm_does_not_cut_the_cleaning_up(tmp_path):
+def test_a_second_sigterm_does_not_cut_the_cleaning_up(start, tmp_path):
     clean_up = "finally: print('cleaning', flush=True); time.sleep(0.3); Path('cleaned').touch()"
-    process = start(f"try: time.sleep(60)\n        {clean_up}", tmp_path)
+    process = start(f"try: time.sleep(60)\n        {clean_up}")
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "cleaning\n"
@@ -69,19 +79,18 @@ def test_a_second_sigterm_does_not_cut_the_cleaning_up(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cleaned"]
 
 
-def test_an_exception_that_a_finalizer_swallows_comes_again(tmp_path):
+def test_an_exception_that_a_finalizer_swallows_comes_again(start):
     swallow = "class Swallow:\n            def __del__(self): time.sleep(1)\n        Swallow(); time.sleep(60)"
-    process = start(swallow, tmp_path)
+    process = start(swallow)
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (128 + signal.SIGTERM, "")
 
 
-def test_under_nohup_sighup_stays_ignored(tmp_path):
+def test_under_nohup_sighup_stays_ignored(start, tmp_path):
     process = start(
         "time.sleep(0.5); Path('finished').touch()",
-        tmp_path,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
     process.send_signal(signal.SIGHUP)
@@ -89,8 +98,8 @@ def test_under_nohup_sighup_stays_ignored(tmp_path):
     assert (tmp_path / "finished").exists()
 
 
-def test_the_watching_process_ends_with_a_command_that_is_killed(tmp_path):
-    process = start(JOBS["Python"], tmp_path)
+def test_the_watching_process_ends_with_a_command_that_is_killed(start):
+    process = start(JOBS["Python"])
     process.kill()
     _, _ = process.communicate(timeout=SECONDS)  # returns once nobody holds the pipes any more
     assert process.returncode == -signal.SIGKILL
@@ -144,6 +153,7 @@ def test_a_signal_stops_training_after_its_step_and_checkpoint(training, number)
     assert "stopping    after this step and its checkpoint; Ctrl-C again stops at once" in err
     assert f"To resume: headway train {run.path} --resume" in err
     assert run.checkpoint_steps()[-1] == run.read_log()[-1]["step"] > 0
+    verify_checksums(run.checkpoint_dir(run.checkpoint_steps()[-1]))
 
 
 def test_a_second_ctrl_c_says_what_is_lost(tmp_path):

@@ -18,7 +18,7 @@ from headway.sweeps.points import SweepRange
 from headway.sweeps.report import plot, render_text
 from tests.training.recipes import make
 
-GRID = {"train.lr": [1e-3, 3e-3, 1e-2], "model.n_layers": [1, 2]}
+GRID = {"train.lr": [1e-3, 3e-3], "model.n_layers": [1, 2]}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def recipe(folder):
 
 @pytest.fixture(scope="module")
 def result(recipe, folder):
-    """Six runs, without an interruption."""
+    """Four runs, without an interruption."""
     return headway.sweep(recipe, grid=GRID, out=folder / "whole", quiet=True)
 
 
@@ -46,7 +46,7 @@ def scores(result):
 
 
 def test_every_point_is_a_run_and_the_best_comes_first(result):
-    assert len(result.points) == 6
+    assert len(result.points) == 4
     assert {point.status for point in result.points} == {"finished"}
     losses = [point.score for point in result.points]
     assert losses == sorted(losses)
@@ -56,7 +56,7 @@ def test_every_point_is_a_run_and_the_best_comes_first(result):
         assert run.recipe.train.lr == point.settings["train.lr"]
         assert run.recipe.model.n_layers == point.settings["model.n_layers"]
         assert run.scores["bits_per_byte"] == point.score
-    assert repr(result).startswith(f"SweepResult({str(result.path)!r}, 6 of 6 runs finished, best lr=")
+    assert repr(result).startswith(f"SweepResult({str(result.path)!r}, 4 of 4 runs finished, best lr=")
     assert len({len(column) for column in result.columns.values()}) == 1
     assert json.loads(json.dumps(result.to_dict()))["points"][0]["name"] == result.best.name
 
@@ -78,10 +78,10 @@ headway.sweep(recipe, grid={GRID!r}, out={str(folder / "killed")!r}, on_step=kil
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert process.returncode == -signal.SIGKILL, process.stderr
     statuses = [point.status for point in read_sweep(folder / "killed").points]
-    assert sorted(statuses) == ["finished", "finished", "interrupted", "pending", "pending", "pending"]
+    assert sorted(statuses) == ["finished", "finished", "interrupted", "pending"]
     trained = []
     resumed = headway.sweep(folder / "killed", resume=True, on_message=trained.append)
-    assert sum(line.startswith("\nrun ") for line in trained) == 4
+    assert sum(line.startswith("\nrun ") for line in trained) == 2
     assert any(line.startswith("resuming    after step 4") for line in trained)
     assert scores(resumed) == scores(result)
     again = headway.sweep(recipe, grid=GRID, out=folder / "killed", resume=True, quiet=True)
@@ -201,7 +201,7 @@ def test_a_worker_stops_and_saves_when_its_parent_is_gone(recipe, folder):
 @pytest.mark.parametrize("width", [40, 80, None])
 def test_the_table_fits_the_terminal(result, width):
     lines = render_text(result, width).splitlines()
-    assert lines[0].endswith("6 runs, 6 finished")
+    assert lines[0].endswith("4 runs, 4 finished")
     assert lines[2].split()[:2] == ["lr", "n_layers"]
     assert lines[3].startswith("best")
     assert width is None or max(map(len, lines[2:])) <= width

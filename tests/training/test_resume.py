@@ -5,9 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -432,23 +429,6 @@ def test_data_that_disappears_while_training_leaves_a_checkpoint(tmp_path, monke
     with pytest.raises(HeadwayError, match=expected):
         headway.train(make(tmp_path, train=SHORT, model=TINY), out=tmp_path / "run")
     assert Run(tmp_path / "run").checkpoint_steps() == [0, 2, 4, 5]
-
-
-def test_the_command_stops_on_sigterm_and_says_how_to_resume(tmp_path):
-    """SIGINT goes the same way: test_trainer.py sends both to `headway.train`."""
-    run = tmp_path / "run"
-    recipe_file = tmp_path / "recipe.toml"
-    recipe_file.write_text(make(tmp_path, train={"steps": 10**6, "log_every": 1}).to_toml())
-    command = [sys.executable, "-m", "headway", "train", str(recipe_file), "--out", str(run)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not any("loss" in record for record in Run(run).read_log()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"headway train {run} --resume" in stderr
-    verify_checksums(Run(run).checkpoint_dir(Run(run).checkpoint_steps()[-1]))
 
 
 def test_a_step_that_will_not_fit_in_memory_is_refused(tmp_path, monkeypatch):
