@@ -21,11 +21,18 @@ settings.load_profile("headway")
 # one worker would idle at the end.
 SLOW_FILES = [
     "test_distributed.py",
-    "test_resume.py",
-    "test_help.py",
-    "test_compare.py",
-    "test_examples.py",
     "test_pages.py",
+    "test_help.py",
+    "test_typing.py",
+    "test_sweep.py",
+    "test_signals.py",
+    "test_resume.py",
+    "test_plugins.py",
+    "test_examples.py",
+    "test_compare.py",
+    "test_encoders.py",
+    "test_worker_plugins.py",
+    "test_trainer.py",
 ]
 
 

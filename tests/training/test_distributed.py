@@ -18,6 +18,7 @@ from headway.errors import ConfigError
 from headway.files import verify_checksums, write_text
 from headway.runs import Run
 from headway.training.distributed import DistContext, init_distributed
+from tests.training.ranks import start_ranks
 from tests.training.recipes import for_objective, make
 
 LAST_STEP = 6
@@ -25,16 +26,20 @@ BASE = {"steps": LAST_STEP, "save_every": 2, "log_every": 1, "keep_checkpoints":
 SHORT = {"steps": 3, "save_every": 0, "log_every": 1}
 
 
-def launch(folder, jobs, ranks, *options):
-    """Run jobs (recipe, out, more keys) one after the other on so many ranks; returns stderr."""
+def write_jobs(folder, jobs):
     table = []
     for recipe, out, keys in jobs:
         file = folder / f"{out.name}.toml"
         write_text(file, recipe.to_toml())
         table.append({"recipe": str(file), "out": str(out), **keys})
-    (folder / f"jobs-{ranks}.json").write_text(json.dumps(table))
+    (folder / "jobs.json").write_text(json.dumps(table))
+    return folder / "jobs.json"
+
+
+def launch(folder, jobs, ranks, *options):
+    """Run jobs (recipe, out, more keys) one after the other on so many ranks; returns stderr."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *options]
-    command += [str(Path(__file__).with_name("ranks.py")), str(folder / f"jobs-{ranks}.json")]
+    command += [str(Path(__file__).with_name("ranks.py")), str(write_jobs(folder, jobs))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
@@ -120,7 +125,7 @@ def test_one_process_resumes_the_checkpoint_of_two_ranks(runs, tmp_path, written
 
 def test_four_ranks_resume_the_shards_of_two(runs, tmp_path):
     run = copy_unfinished(runs, "fsdp", tmp_path)
-    launch(tmp_path, [(load_recipe(run), run, {"resume": True})], 4)
+    start_ranks(write_jobs(tmp_path, [(load_recipe(run), run, {"resume": True})]), 4)
     assert_same_losses(run, runs / "single-plain")
     assert [(r["step"], r["ranks"]) for r in Run(run).read_log() if r.get("event") == "resume"] == [(4, 4)]
 
