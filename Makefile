@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test fuzz lint types format docs env clean
+.PHONY: run test fuzz lint types format docs docs-check env clean
 
 run: $(VENV)/.ready  ## train a small GPT on the documentation that ships with Python: a little over a minute
 	$(BIN)/headway demo
@@ -28,6 +28,10 @@ format: $(VENV)/.ready-test  ## fix lint and format the code
 
 docs: $(VENV)/.ready-docs  ## build the pages of docs/ and the reference: open docs/_build/html/index.html
 	$(BIN)/sphinx-build -W --keep-going -q -j auto -d docs/_build/cache docs docs/_build/html
+	$(BIN)/python docs/_ext/remote_loads.py docs/_build/html
+
+docs-check: $(VENV)/.ready-test  ## run every code block of the docs, also those that need minutes, a GPU or a data set
+	$(BIN)/python -m tests.docs
 
 env: $(VENV)/.ready-test  ## create the environment only
 

@@ -8,7 +8,9 @@ sys.path.insert(0, str(HERE / "_ext"))
 
 project = "Headway"
 author = "The Headway authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "reference_pages", "docstrings"]
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "reference_pages", "docstrings", "theme_pictures",
+]  # fmt: skip
 exclude_patterns = ["_build", "_ext"]
 templates_path: list[str] = []
 

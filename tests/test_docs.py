@@ -29,6 +29,8 @@ def test_links_and_files_exist(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
+    for picture in re.findall(r'(?:src|srcset)="([^"]+)"', text):
+        assert (page.parent / picture).is_file(), f"{page.name} shows {picture}"
     for script in re.findall(r"\b(?:benchmarks|tests|examples)/[\w/]+\.py\b", text):
         assert (ROOT / script).is_file(), f"{page.name} names {script}"
     packages = r"(?:config|nn|models|tokenizers|data|sampling|generation|evaluation|training|comparison|costs|analysis)"
@@ -112,3 +114,25 @@ def test_a_table_of_fields_has_types_defaults_and_meanings():
     settings = "\n".join(field_table(TrainConfig))
     for name in TrainConfig.__struct_fields__:
         assert f"| `{name}` |" in settings
+
+
+def test_a_page_that_loads_something_from_outside_is_found(tmp_path):
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        from remote_loads import remote_loads
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+    page = tmp_path / "a.html"
+    page.write_text('<a href="https://a.org">a</a><img src="a.png"><link rel="stylesheet" href="_static/a.css">')
+    assert remote_loads(tmp_path) == []
+    for load in (
+        '<img src="https://a.org/b.png">',
+        '<script async src="//a.org/b.js"></script>',
+        '<link href="https://a.org/b.css" rel="stylesheet">',
+        "<style>@import 'https://a.org/b.css'; </style>",
+        "<style>body { background: url(https://a.org/b.png) }</style>",
+    ):
+        page.write_text(load)
+        (found,) = remote_loads(tmp_path)
+        assert found.startswith("a.html: ")
+        assert "//a.org/b." in found

@@ -29,13 +29,14 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     "compare": {
         "compare --list {}": ["MODELS gpt", "--data my.txt", "--params 1k", "--tokens 1k", "--seconds 1", "--context 8",
                               "--set train.seed=1", "--long-data dates", "--limit 2", "--num-beams 2", "--prompt A",
-                              "--epochs 1", "--out x", "--resume", "--plot x.png"],
+                              "--epochs 1", "--out x", "--resume", "--plot x.png", "--theme dark"],
         "compare ngram --data my.txt {}": ["--long-data dates", "--limit 2", "--num-beams 2", "--epochs 1"],
         "compare seq2seq --data letters.tsv {}": ["--prompt A"],
         "compare bow --data labels.csv --set data.label=label {}": ["--tokens 1k", "--prompt A", "--limit 2"],
         "compare runs/mine --data my.txt {}": ["--params 1k", "--tokens 1k", "--seconds 1"],
         "compare runs/labels --data labels.csv --set data.label=label {}": ["--params 1k", "--epochs 1"],
     },
+    "lr-find": {"lr-find demo --set data.path=my.txt --steps 10 {}": ["--theme dark"]},
     "generate": {
         "generate --list-samplers {}": ["MODEL runs/demo", "PROMPT runs/demo The", "--max-new-tokens 2", "--seed 1",
                                         "--batch-size 2", "--device cpu", "--dtype float32", "--in prompts.txt",
@@ -143,7 +144,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
     },
     "tokenizer show": {"tokenizer show my-bpe {}": ["--lines 2", "--merges"]},
     "cost": {
-        "cost gpt-tiny {}": ["--source-len 5", "--num-devices 2"],
+        "cost gpt-tiny {}": ["--source-len 5", "--num-devices 2", "--theme dark"],
         "cost bert-mini {}": ["--new-tokens 4", "--window 4"],
         "cost gpt-tiny --json {}": ["--explain"],
         "cost gpt-tiny --measure {}": ["--device h200", "--growth"],
@@ -155,7 +156,7 @@ ALWAYS: dict[str, list[str]] = {
     "demo": ["--out", "--seconds", "--set"],
     "train": [],
     "lr-find": ["RECIPE", "--set", "--low", "--high", "--steps", "--out", "--device"],
-    "sweep": ["RECIPE", "--jobs", "--resume", "--plot"],
+    "sweep": ["RECIPE", "--jobs", "--resume", "--plot", "--theme"],
     "compare": ["--list"],
     "generate": ["--list-samplers", "--help-samplers", "--set"],
     "translate": ["MODEL", "TEXTS", "--greedy", "--n-best", "--max-new-tokens", "--truncate", "--align", "--set",

@@ -22,6 +22,7 @@ from tests.docs.expected import Mismatch, Tolerance, compare_output
 
 ENVIRONMENT_COMMANDS = ("pip", "make", "source", "git", "cd")  # they change more than the page's folder
 SHORT_TRAINING = "--set train.steps=4 --set train.batch_size=4"
+SMALL_MODEL = "--set model.n_layers=1 --set model.d_model=32 --set model.n_heads=2"
 SMALL_DATA = "--set data.path=my.txt --set eval.num_evals=1"
 N_PAIRS = 300  # of a synthetic task, in place of 20,000
 
@@ -159,10 +160,12 @@ def shortened(command: str) -> str:
     if words[0] != "headway" or {"--resume", "--print-config", "--list"} & set(words):
         return command
     if words[1] in ("train", "demo"):
-        return f"{command} {SHORT_TRAINING}"
+        return f"{command} {SHORT_TRAINING}" + (f" {SMALL_MODEL}" if words[2] == "pairs" else "")
     if words[1] == "lr-find":
         return f"{command} {SHORT_TRAINING} --steps 10"
-    if words[1] == "sweep" or words[1:3] == ["check", "resume"]:
+    if words[1:3] == ["check", "resume"]:
+        return f"{command} {SHORT_TRAINING} {SMALL_DATA} {SMALL_MODEL}"
+    if words[1] == "sweep":
         return f"{re.sub(r'--random [0-9]+', '--random 2', command)} {SHORT_TRAINING} {SMALL_DATA}"
     if words[1] == "compare":
         command = re.sub(r"--(params|tokens|seconds|epochs|limit) \S+", "", command)

@@ -6,6 +6,8 @@ from tests.docs.blocks import find_pages, page_name, read_blocks, unattached_mar
 from tests.docs.files import copy_folder, make_page_folder
 from tests.docs.session import RUN_LANGUAGES, Session
 
+SHELLS = ("", "sh", "bash", "shell", "zsh", "shell-session")
+PYTHONS = ("py", "python3", "pycon", "ipython")
 PAGES = find_pages()
 PAGES_WITH_CODE = [page for page in PAGES if any(block.language in RUN_LANGUAGES for block in read_blocks(page))]
 
@@ -24,6 +26,16 @@ def test_the_page_runs_and_prints_what_it_says(page, page_folder, tmp_path, monk
         pytest.fail("\n".join(report.failures), pytrace=False)
     code = [block for block in read_blocks(page) if block.language in RUN_LANGUAGES]
     assert report.n_run + len(report.skipped) == len(code), "a block is neither run nor marked"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_commands_and_python_are_in_blocks_that_are_run(page):
+    for block in read_blocks(page):
+        assert block.language not in SHELLS, f"{block.place()}: write `console`, and `$` before each command"
+        assert block.language not in PYTHONS, f"{block.place()}: write `python`"
+        if block.language == "text":
+            commands = [line for line in block.lines if line.text.startswith(("$ ", "headway ", "python ", "pip "))]
+            assert not commands, f"{block.place(commands[0].number)}: put commands into a `console` block"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -11,6 +11,7 @@ import typer
 from headway.cli.completion import complete_setting
 from headway.cli.option_use import AllowsOnly, OnlyFor, check_options_for
 from headway.cli.options import Json, check_minimum, check_picture, command, print_json, with_option_groups
+from headway.cli.theme_option import with_theme_of_plot
 
 if TYPE_CHECKING:
     from headway.comparison import Comparison, ModelTemplate
@@ -76,6 +77,7 @@ class ScoringFlags:
 
 
 @with_option_groups
+@with_theme_of_plot(is_always_drawn=True)
 def compare(
     models: Annotated[
         list[str] | None,

@@ -10,12 +10,14 @@ import typer
 from headway.cli.completion import complete_model
 from headway.cli.option_use import OnlyWith, OnlyWithout
 from headway.cli.options import Json, check_minimum, check_picture, print_json
+from headway.cli.theme_option import with_theme_of_plot
 
 if TYPE_CHECKING:
     from headway.costs.report import CostReport
     from headway.costs.roofline import Rates
 
 
+@with_theme_of_plot(is_always_drawn=False)
 def cost(
     models: Annotated[
         list[str],

@@ -18,6 +18,7 @@ from headway.cli.options import (
     repeat_settings,
 )
 from headway.cli.recipe_notes import load_recipe_with_notes
+from headway.cli.theme_option import with_theme
 
 # A sweep sets the learning rate of every step itself, and neither saves nor evaluates.
 IGNORED = (
@@ -29,6 +30,7 @@ IGNORED = (
 PROGRESS_LINES = 20  # on stderr, over the whole sweep
 
 
+@with_theme
 def lr_find(
     recipe: RecipeName,
     settings: Settings = None,

@@ -18,6 +18,7 @@ from headway.cli.options import (
     command,
     print_json,
 )
+from headway.cli.theme_option import with_theme_of_plot
 
 if TYPE_CHECKING:
     from headway.sweeps import SweepResult
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 OF_A_RECIPE = OnlyFor(recipe="recipe")  # a sweep that is continued has its own
 
 
+@with_theme_of_plot(is_always_drawn=True)
 def sweep(
     recipe: Annotated[
         str, typer.Argument(help="A shipped recipe by name, a TOML file, a run, or a sweep to --resume.")

@@ -1,42 +1,16 @@
 """What the sub-commands of `headway show` share: --out, --theme, and how they name what they drew."""
 
-import functools
-import inspect
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
-from headway.cli.option_use import OnlyWith
+from headway.cli.theme_option import with_theme
+
+__all__ = ["Out", "model_name", "parse_numbers", "picture_path", "print_picture", "with_theme"]
 
 Out = Annotated[Path | None, typer.Option(help="Also write a plot: a .png, .svg or .pdf file.")]
-ThemeName = Annotated[
-    Literal["light", "dark"], typer.Option("--theme", help="Colours of the plot: light or dark."), OnlyWith("--out")
-]
-
-
-def with_theme(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb that draws pictures the option --theme, which applies to whatever the verb draws."""
-    signature = inspect.signature(verb)
-
-    @functools.wraps(verb)
-    def wrapped(*, theme: str = "light", **values: Any) -> None:
-        if theme == "light":  # nothing to set up, so that verbs without a picture do not import the plots
-            return verb(**values)
-        from headway.analysis.plotting import use_theme
-
-        with use_theme(theme):
-            return verb(**values)
-
-    option = inspect.Parameter("theme", inspect.Parameter.KEYWORD_ONLY, default="light", annotation=ThemeName)
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()]
-    position = next((i for i, p in enumerate(parameters) if p.name == "out"), len(parameters) - 1) + 1
-    parameters.insert(position, option)
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {**verb.__annotations__, "theme": ThemeName}
-    return wrapped
 
 
 def parse_numbers(text: str, option: str, *, example: str = "0.5,1", infinite: bool = False) -> list[float]:
