@@ -1,13 +1,17 @@
-"""Built-in corpora: text that ships with every CPython, generated tasks, and reviews from an installed package."""
+"""Built-in corpora: text that ships with every CPython, generated tasks and pairs, and reviews from an installed
+package."""
 
 import random
-import sysconfig
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
+from headway.data.contractions import contractions
+from headway.data.grammar_errors import grammar_errors
 from headway.data.movie_reviews import REVIEW_SOURCES, movie_reviews
+from headway.data.phrases import phrases
 from headway.data.records import Kind, Record
+from headway.data.stdlib_sources import stdlib
+from headway.data.summaries import summaries
 from headway.data.synthetic_tasks import TASKS, is_task, task_pairs
 
 LETTER_DOCUMENTS, LETTERS_PER_DOCUMENT = 400, 500
@@ -21,19 +25,6 @@ def pydocs() -> Iterator[str]:
         yield topics[name]
 
 
-def stdlib() -> Iterator[str]:
-    """The source of CPython's standard library, one document per module: about 12 MB of Python, without its tests."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    skipped = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
-    for file in sorted(f for f in root.rglob("*.py") if not skipped.intersection(f.relative_to(root).parts)):
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (UnicodeDecodeError, OSError):
-            continue  # a few test inputs use other encodings on purpose
-        if text.strip():
-            yield text
-
-
 def letters() -> Iterator[str]:
     """Random letters from a to h: 400 documents, 0.2 MB. Nothing can be predicted, so no model that does not see its
     targets gets below log2(8) = 3 bits per byte."""
@@ -42,16 +33,26 @@ def letters() -> Iterator[str]:
         yield "".join(rng.choices("abcdefgh", k=LETTERS_PER_DOCUMENT))
 
 
+PAIR_SETS: dict[str, Callable[[], Iterator[Record]]] = {
+    "phrases": phrases,
+    "summaries": summaries,
+    "contractions": contractions,
+    "grammar": grammar_errors,
+}
 CORPORA: dict[str, Callable[[], Iterator[Record]]] = {
     "pydocs": pydocs,
     "stdlib": stdlib,
     "letters": letters,
     **{name: partial(task_pairs, name) for name in TASKS},
+    **PAIR_SETS,
     **{name: partial(movie_reviews, name) for name in REVIEW_SOURCES},
 }
 
 
-CORPUS_KINDS: dict[str, Kind] = dict.fromkeys(REVIEW_SOURCES, "labelled")  # also of registered datasets
+CORPUS_KINDS: dict[str, Kind] = {  # of those that are neither text nor tasks; also of registered datasets
+    **dict.fromkeys(PAIR_SETS, "pairs"),
+    **dict.fromkeys(REVIEW_SOURCES, "labelled"),
+}
 
 
 def corpus_kind(name: str) -> Kind:
