@@ -155,3 +155,42 @@ def test_a_translator_is_scored_by_the_metric_of_its_run(folder, capsys):
         (folder / "new.tsv").write_text("source\ttarget\nred green\tgreen red\ncat dog\tdog cat\n")
         assert json.loads(run("eval runs/x new.tsv --json --limit 1", capsys)[1])["n_words"] == 2
         assert "\nn_words         4\n" in run("eval runs/x new.tsv", capsys)[1]
+
+
+def test_corrections_and_summaries_are_scored_by_name(folder, capsys):
+    (folder / "wrong").write_text("She buy an red car .\nWe sees the dog .\n")
+    (folder / "right").write_text("She buys a red car .\nWe see the dog .\n")
+    (folder / "other").write_text("She bought a red car .\nWe saw the dog .\n")
+    command = "eval --hypotheses {} -r right -r other --metric gleu --sources wrong --metric rougeL --json"
+    kept, corrected = (json.loads(run(command.format(file), capsys)[1]) for file in ("wrong", "right"))
+    assert kept["gleu"] < 5 < 60 < corrected["gleu"] < 100
+    assert corrected["rouge1"] == corrected["rouge2"] == corrected["rougeL"] == 100  # of the better reference
+    assert 0 < kept["rouge2"] < kept["rouge1"] < 100
+    printed = run("eval --hypotheses right -r right --metric gleu --sources wrong --metric rouge1", capsys)[1]
+    labels = ("GLEU", "ROUGE-1", "ROUGE-2", "ROUGE-L")
+    assert "\n" + "".join(f"{label:<16}100.00\n" for label in labels) in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--metric glue", "no metric 'glue' for texts with references. Did you mean 'gleu'?"),
+        ("--metric gleu", "--sources: --metric gleu compares with the texts that were rewritten: add --sources FILE"),
+        ("--sources wrong", "--sources: is for --metric gleu: add it, or leave this option out"),
+    ],
+)
+def test_metrics_that_cannot_be_computed_are_refused(options, problem, folder, capsys):
+    (folder / "wrong").write_text("a\n")
+    code, _, err = run(f"eval --hypotheses wrong -r wrong {options}", capsys)
+    assert code == 2
+    assert problem in " ".join(err.split())
+
+
+def test_a_run_with_gleu_is_scored_with_its_sources(folder, capsys):
+    recipe = for_objective("pairs", folder, steps=2)
+    headway.train(recipe.replace(eval=recipe.eval.replace(metric="gleu")), out="runs/x", quiet=True)
+    (folder / "new.tsv").write_text("source\ttarget\nred green\tgreen red\ncat dog\tdog cat\n")
+    document = json.loads(run("eval runs/x new.tsv --json", capsys)[1])
+    assert 0 <= document["gleu"] <= 100
+    assert "gleu" in json.loads((folder / "runs/x/log.jsonl").read_text().splitlines()[-1])
+    assert json.loads(run("eval runs/x new.tsv --metric rouge1 --json", capsys)[1]).keys() > {"gleu", "rouge2"}

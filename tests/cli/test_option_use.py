@@ -78,9 +78,10 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
         "eval --hypotheses mine.de --references right.de {}": [
             "MODEL runs/demo", "TEXT runs/demo my.txt", "--text abc", "--split valid", "--context 8", "--num-beams 2",
             "--length-penalty 1", "--reverse-model x", "--lm x", "--weights lm=1", "--tune valid", "--device cpu",
-            "--dtype float32", "--batch-size 2",
+            "--dtype float32", "--batch-size 2", "--sources mine.de",
         ],
-        "eval runs/demo {}": ["--references right.de", "--against x", "--sentences s.jsonl", "--num-beams 2",
+        "eval runs/demo {}": ["--references right.de", "--metric gleu", "--sources mine.de", "--against x",
+                              "--sentences s.jsonl", "--num-beams 2",
                               "--length-penalty 1", "--limit 2", "--lowercase", "--reverse-model x", "--lm x",
                               "--hypotheses mine.de"],
         "eval runs/reverse --limit 2 {}": ["--context 8", "--weights lm=1", "--tune valid"],

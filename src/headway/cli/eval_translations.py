@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 
 from headway.cli.eval_inputs import TextInput
-from headway.cli.option_use import AllowsOnly, OnlyFor
+from headway.cli.option_use import AllowsOnly, OnlyFor, OnlyWith
 from headway.cli.options import describe_split, note_unknown_text, print_json, read_lines
 from headway.cli.progress import CountDisplay
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TEXTS_NOTED = 1000  # are searched for characters that are not in the vocabulary
 SIGNIFICANCE_LEVEL = 0.05  # of the paired bootstrap
+METRIC_LABELS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "gleu": "GLEU"}  # from 0 to 100
 HEAD_OBJECTIVES = ("classify", "tag", "span")
 
 
@@ -37,7 +38,18 @@ class TranslationFlags:
     hypotheses: Annotated[
         Path | None,
         typer.Option(help="Score this file instead of a model's translations."),
-        AllowsOnly("--references", "--against", "--sentences", "--limit", "--lowercase", "--json"),
+        AllowsOnly(
+            "--references", "--sources", "--metric", "--against", "--sentences", "--limit", "--lowercase", "--json"
+        ),
+    ] = None
+    sources: Annotated[
+        Path | None,
+        typer.Option(help="The texts that the hypotheses rewrite, for GLEU."),
+        OnlyWith("--hypotheses", why="is for --hypotheses: a model is scored on TEXT or on its data"),
+    ] = None
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="A further metric: rouge1, rouge2, rougeL, gleu or your own; repeatable."),
     ] = None
     against: Annotated[
         str | None,
@@ -61,18 +73,49 @@ class TranslationFlags:
             raise typer.BadParameter("add the references: --references FILE", param_hint="--references")
         return [read_lines(str(file)) for file in self.references]
 
+    def metric_names(self, selected: str = "loss") -> list[str]:
+        """The metrics beside those that are always printed: what --metric names, and what `eval.metric` selects."""
+        from headway.errors import suggest
+        from headway.evaluation.metrics import METRICS, check_installed, related_metrics
+
+        for name in self.metric or []:
+            if name not in METRICS:
+                raise typer.BadParameter(
+                    f"no metric {name!r} for texts with references."
+                    + suggest(name, METRICS, otherwise=f" There are {', '.join(METRICS)}"),
+                    param_hint="--metric",
+                )
+            check_installed(name)
+        return related_metrics([*([selected] if selected in METRICS else []), *(self.metric or [])])
+
+    def check_sources(self, names: Sequence[str]) -> None:
+        """Raise if a metric needs the sources of --hypotheses, or if none does."""
+        from headway.evaluation.metrics import METRICS
+
+        needs_sources = [name for name in names if METRICS[name].takes_sources]
+        if needs_sources and self.sources is None:
+            raise typer.BadParameter(
+                f"--metric {needs_sources[0]} compares with the texts that were rewritten: add --sources FILE",
+                param_hint="--sources",
+            )
+        if self.sources is not None and not needs_sources:
+            raise typer.BadParameter("is for --metric gleu: add it, or leave this option out", param_hint="--sources")
+
 
 def evaluate_files(flags: TranslationFlags, json: bool) -> None:
     """Score a file of translations."""
     from headway.evaluation.translation import evaluate_translations
 
-    references = flags.read_references()
+    references, names = flags.read_references(), flags.metric_names()
+    flags.check_sources(names)
     score = evaluate_translations(
         read_lines(str(flags.hypotheses)),
         references,
         against=None if flags.against is None else read_lines(flags.against),
         limit=flags.limit,
         lowercase=flags.lowercase,
+        metrics_by_name=names,
+        sources=None if flags.sources is None else read_lines(str(flags.sources)),
     )
     _report_translations({"hypotheses": str(flags.hypotheses)}, score, flags, json)
 
@@ -94,6 +137,7 @@ class TranslationTask:
         from headway.generation.translate import DEFAULT_BEAMS
 
         flags = self.flags
+        names = flags.metric_names("loss" if self.recipe is None else self.recipe.eval.metric)
         sources, references, labels = self._load(model)
         against: Any = None
         if flags.against is not None:
@@ -114,7 +158,7 @@ class TranslationTask:
                 batch_size=batch_size,
                 limit=flags.limit,
                 lowercase=flags.lowercase,
-                metrics_by_name=self._own_metrics(),
+                metrics_by_name=names,
                 on_message=print_status,
                 on_progress=display.update,
             )
@@ -122,13 +166,6 @@ class TranslationTask:
         if reranker is not None:
             labels["weights"] = str(reranker.weights)
         _report_translations(labels, score, flags, json)
-
-    def _own_metrics(self) -> list[str]:
-        """The metric that selects the run's checkpoints, if it is not among those that are always printed."""
-        from headway.evaluation.metrics import METRICS
-
-        name = "loss" if self.recipe is None else self.recipe.eval.metric
-        return [name] if name in METRICS and name not in ("bleu", "exact_match") else []
 
     def _load(self, model: "Model") -> tuple[list[str], list[list[str]], dict[str, Any]]:
         """Sources, references, and labels of the report: where they come from, and their loss if they are a split."""
@@ -191,7 +228,7 @@ def _report_translations(
     print(f"{'sentences':<16}{len(score.hypotheses):,}{duration}")
     print(f"{'exact match':<16}{score.exact_match:.2%}")
     for name, value in score.named_metrics.items():
-        print(f"{name:<15} {value:.4g}")
+        print(f"{METRIC_LABELS.get(name, name):<15} {f'{value:.2f}' if name in METRIC_LABELS else f'{value:.4g}'}")
     if score.is_too_short_for_bleu:
         print(f"{'note':<16}BLEU counts up to four words in a row, and no reference has four: use exact match")
     for metric in score.metrics:

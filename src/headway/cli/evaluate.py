@@ -75,7 +75,8 @@ def evaluate(
 
     Language models are scored in bits per byte, which compare across tokenizers and families, over consecutive windows
     without overlap. Models that translate are scored by BLEU and chrF (sacreBLEU, cased, with signatures) on pairs, or
-    on TEXT with --references. Classifiers are scored by accuracy and F1 per label, taggers by precision, recall and F1
+    on TEXT with --references; summaries also by ROUGE, corrections by GLEU, if the run's eval.metric or --metric names
+    them. Classifiers are scored by accuracy and F1 per label, taggers by precision, recall and F1
     per type of entity, models that answer questions by exact match and F1, as SQuAD defines them. A file is read as the
     data of the run was: with the same columns, separator and tag scheme.
 
@@ -89,6 +90,7 @@ def evaluate(
       headway eval runs/labels reviews.csv --json
       headway eval runs/labels --against runs/words-only
       headway eval --hypotheses mine.de --references right.de --against yours.de
+      headway eval --hypotheses mine.de --references right.de --metric rougeL
     """
     for flag, number in (("--context", context), ("--batch-size", batch_size), ("--limit", translation.limit)):
         check_minimum(flag, number)

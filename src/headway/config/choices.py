@@ -13,7 +13,10 @@ CHOICES: dict[str, list[str]] = {
     "reader": ["auto", "text", "jsonl", "csv", "tsv", "parquet", "conll", "squad", "lines", "misspellings"],
     "objective": ["auto", "causal", "masked", "pairs", "classify", "tag", "span"],
     "optimizer": ["adamw", "adam", "sgd", "muon"],
-    "metric": ["loss", "accuracy", "macro_f1", "micro_f1", "f1", "exact_match", "bleu"],
+    "metric": [
+        *("loss", "accuracy", "macro_f1", "micro_f1", "f1", "exact_match"),  # of predictions
+        *("bleu", "rouge1", "rouge2", "rougeL", "gleu"),  # of generated text
+    ],
 }
 
 # A registered objective is a training loss on the batches of a built-in objective: its name → that objective.

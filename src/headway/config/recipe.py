@@ -251,7 +251,7 @@ class EvalConfig(Config, frozen=True, kw_only=True):
     metric: Annotated[
         str,
         one_of("metric"),
-        about("selects the best checkpoint: loss, or a metric of the task, such as accuracy, f1 or bleu"),
+        about("selects the best checkpoint: loss, or a metric of the task, such as accuracy, f1, bleu or gleu"),
     ] = "loss"
     sample_tokens: Annotated[
         NonNegativeInt, about("language models: tokens of a sample that is logged at each evaluation; 0: no samples")

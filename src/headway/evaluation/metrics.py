@@ -1,17 +1,21 @@
-"""Metrics of generated text: exact match, and BLEU and chrF by sacreBLEU (an extra), with their signatures.
+"""Metrics of generated text: exact match, BLEU and chrF by sacreBLEU with their signatures, ROUGE, GLEU.
 
     bleu(["Ein Hund spielt im Park."], ["Ein Hund spielt im Park."])        100.0
 
 BLEU and chrF are for a corpus, for each sentence, or for two systems against each other. Here `references` are one list
-of sentences, or several of equal length.
+of sentences, or several of equal length. `METRICS` are those that `eval.metric` can name.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from headway.errors import InputError, count, install_command
+from headway.evaluation.gleu import gleu
+from headway.evaluation.rouge import ROUGE_NAMES, import_rouge, rouge
 
 SACREBLEU_NAMES = ("BLEU", "chrF2")
 
@@ -73,11 +77,18 @@ class GenerationMetric:
     """A metric that `eval.metric` can name: hypotheses and references in, one number out."""
 
     name: str
-    function: Callable[[Sequence[str], Sequence[str]], float]
+    function: Callable[..., float]  # (hypotheses, references), with the changes below
     higher_is_better: bool = True
+    takes_all_references: bool = False  # as several lists; otherwise the first list only
+    takes_sources: bool = False  # as a third argument
 
-    def __call__(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
-        value = float(self.function(hypotheses, references))
+    def __call__(
+        self, hypotheses: Sequence[str], *references: Sequence[str], sources: Sequence[str] | None = None
+    ) -> float:
+        if self.takes_sources and sources is None:
+            raise InputError(f"the metric {self.name!r} compares texts with their sources: give the sources too")
+        arguments = [hypotheses, references if self.takes_all_references else references[0]]
+        value = float(self.function(*arguments, *([sources] if self.takes_sources else [])))
         if not math.isfinite(value):
             raise InputError(
                 f"the metric {self.name!r} of {count(len(hypotheses), 'text')} is {value}: it must return a number"
@@ -88,7 +99,16 @@ class GenerationMetric:
 METRICS: dict[str, GenerationMetric] = {
     "bleu": GenerationMetric("bleu", bleu),
     "exact_match": GenerationMetric("exact_match", exact_match),
+    **{name: GenerationMetric(name, partial(rouge, name), takes_all_references=True) for name in ROUGE_NAMES},
+    "gleu": GenerationMetric("gleu", gleu, takes_all_references=True, takes_sources=True),
 }
+ALWAYS_REPORTED = ("bleu", "exact_match")  # by `headway eval` of texts with references
+
+
+def related_metrics(names: Iterable[str]) -> list[str]:
+    """The metrics to report beside those that always are: one variant of ROUGE stands for all of them."""
+    related = (ROUGE_NAMES if name in ROUGE_NAMES else (name,) for name in names)
+    return [name for name in dict.fromkeys(chain.from_iterable(related)) if name not in ALWAYS_REPORTED]
 
 
 def bleu_words(text: str) -> list[str]:
@@ -160,9 +180,12 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
             )
 
 
-def check_installed() -> None:
-    """Raise now if sacreBLEU is missing, not after the work whose result it would score."""
-    _import_sacrebleu("metrics")
+def check_installed(metric: str = "bleu") -> None:
+    """Raise now if the package of a metric is missing, not after the work whose result it would score."""
+    if metric == "bleu":
+        _import_sacrebleu("metrics")
+    elif metric in ROUGE_NAMES:
+        import_rouge()
 
 
 def _metrics(lowercase: bool, **bleu_options: Any) -> list[Any]:

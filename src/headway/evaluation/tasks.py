@@ -107,6 +107,10 @@ class TaskScore:
 DESCRIPTIONS = {  # how the summary writes a metric
     "bleu": "BLEU {:.2f}",
     "exact_match": "{:.2%} exact",
+    "gleu": "GLEU {:.2f}",
+    "rouge1": "ROUGE-1 {:.2f}",
+    "rouge2": "ROUGE-2 {:.2f}",
+    "rougeL": "ROUGE-L {:.2f}",
     "f1": "F1 {:.2%}",
     "macro_f1": "macro-F1 {:.2%}",
     "micro_f1": "micro-F1 {:.2%}",

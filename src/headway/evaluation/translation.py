@@ -70,19 +70,24 @@ def evaluate_translations(
     limit: int | None = None,
     lowercase: bool = False,
     metrics_by_name: Sequence[str] = (),
+    sources: Sequence[str] | None = None,
 ) -> TranslationScore:
     """Score translations that exist already.
 
     `against` are the translations of a second system, to be compared by paired bootstrap. `limit` scores the first
-    sentences only. `metrics_by_name` adds metrics that `eval.metric` can name, your own too; they see the first
-    reference of each sentence.
+    sentences only. `metrics_by_name` adds metrics that `eval.metric` can name, your own too. ROUGE and GLEU see every
+    reference, others the first of each sentence; GLEU also needs the `sources`.
     """
     check_lines(hypotheses, references)
     _check_limit(limit)
-    if against is not None:
-        check_lines(against, references)
+    for lines in filter(None, (against, sources)):
+        check_lines(lines, references)
     texts, answers = list(hypotheses[:limit]), [list(reference[:limit]) for reference in references]
     exact = [text.strip() in map(str.strip, lines) for text, *lines in zip(texts, *answers, strict=True)]
+    named = {
+        name: metrics.METRICS[name](texts, *answers, sources=None if sources is None else sources[:limit])
+        for name in metrics_by_name
+    }
     comparison = []
     if against is not None:
         comparison = metrics.compare(texts, against[:limit], answers, lowercase=lowercase)
@@ -93,7 +98,7 @@ def evaluate_translations(
         metrics=metrics.score(texts, answers, lowercase=lowercase),
         comparison=comparison,
         lowercase=lowercase,
-        named_metrics={name: metrics.METRICS[name](texts, answers[0]) for name in metrics_by_name},
+        named_metrics=named,
     )
 
 
@@ -137,6 +142,7 @@ def evaluate_translator(
         against=None if against is None else against[:limit],
         lowercase=lowercase,
         metrics_by_name=metrics_by_name,
+        sources=sources,
     )
     return replace(score, seconds=seconds)
 

@@ -164,7 +164,7 @@ class Task:
         for row, translation in translations(model, sources, num_beams=1, batch_size=batch_size, truncate=True):
             hypotheses[row] = translation.text
             check_stop()
-        return replace(score, metrics={metric: metrics.METRICS[metric](hypotheses, references)})
+        return replace(score, metrics={metric: metrics.METRICS[metric](hypotheses, references, sources=sources)})
 
 
 HEADS: dict[str, Callable[[Any], Model]] = {
@@ -198,9 +198,8 @@ def resolve_objective(recipe: Recipe) -> str:
             f"steps: set train.steps",
             setting="train.epochs",
         )
-    if recipe.eval.metric == "bleu":
-        metrics.check_installed()
     metric = recipe.eval.metric
+    metrics.check_installed(metric)
     if metric != "loss" and objective == "pairs" and recipe.train.parallel == "fsdp":
         raise ConfigError(f"eval.metric={metric!r} generates text, which a sharded model cannot: set eval.metric=loss")
     names = ("loss", *(metrics.METRICS if objective == "pairs" else TASK_METRICS.get(objective, ())))
