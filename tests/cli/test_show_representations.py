@@ -40,6 +40,12 @@ def test_the_lens_ends_in_what_the_model_generates(capsys):
     assert token["token"] == visible(json.loads(written)["texts"][0]["text"])
 
 
+def test_a_text_past_the_training_context_is_shown_with_a_note(capsys):
+    code, _, err = run(f"show lens runs/demo '{'The statement is used. ' * 20}' --json", capsys)
+    assert code == 0
+    assert "past the training context of 64" in err
+
+
 def test_neighbours_are_in_two_lists_or_one(capsys):
     (both,) = shown("neighbors runs/demo the --top 3", capsys)["tokens"]
     assert (len(both["by_cosine"]), len(both["by_dot"])) == (3, 3)

@@ -1,6 +1,7 @@
 """headway show lens"""
 
 import shutil
+import sys
 from typing import Annotated
 
 import typer
@@ -42,6 +43,7 @@ def lens(
     """
     import headway
     from headway.analysis.logit_lens import check_position, logit_lens, plot, render_text
+    from headway.errors import count
 
     check_picture(out)
     loaded = headway.load(model)
@@ -49,6 +51,10 @@ def lens(
     check_position(result, position)
     masks = [] if "[MASK]" in text else [text.strip()]
     note_unknown_text(loaded.tokenizer, [*masks, *([] if target is None else [target])], "text")
+    context, n_tokens = loaded.config.context, result.positions[-1] + 1
+    if context is not None and n_tokens > context:
+        past = f"goes {count(n_tokens - context, 'token')} past the training context of {context}"
+        print(f"note: the text {past}: predictions there may be worse than what was learned", file=sys.stderr)
     if out is not None:
         plot(result, out, model=model_name(model))
     if json:
