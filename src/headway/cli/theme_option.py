@@ -10,21 +10,21 @@ import typer
 from headway.cli.option_use import OnlyWith
 
 THEME_OPTION = typer.Option("--theme", help="Colours of the plot: light or dark.")
-Verb = Callable[..., None]
+VerbFn = Callable[..., None]
 
 
-def with_theme(verb: Verb) -> Verb:
+def with_theme(verb: VerbFn) -> VerbFn:
     """Give a verb that draws a picture with --out the option --theme, which applies to whatever the verb draws."""
     return _with_theme(verb, "out", OnlyWith("--out"))
 
 
-def with_theme_of_plot(*, is_always_drawn: bool) -> Callable[[Verb], Verb]:
+def with_theme_of_plot(*, is_always_drawn: bool) -> Callable[[VerbFn], VerbFn]:
     """The same for a verb whose picture is named by --plot; some draw one in any case."""
     rules = () if is_always_drawn else (OnlyWith("--plot"),)
     return lambda verb: _with_theme(verb, "plot", *rules)
 
 
-def _with_theme(verb: Verb, after: str, *rules: OnlyWith) -> Verb:
+def _with_theme(verb: VerbFn, after: str, *rules: OnlyWith) -> VerbFn:
     """The verb with --theme behind the option `after`."""
     signature = inspect.signature(verb)
     annotation = Annotated[Literal["light", "dark"], THEME_OPTION, *rules]
