@@ -9,7 +9,7 @@ teacher forcing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -188,9 +188,11 @@ def _score_text(model: AnyLanguageModel, text: str | Sequence[str], top: int, co
     labels = token_labels(tokenizer, ids, documents[0] if len(documents) == 1 else "")
     first_log_prob = -validation.first_token_nats
     tokens = [TokenScore(id, labels[0], first_log_prob, first_log_prob, None, [], 1) for id in first_ids]
+    names = _expected_names(tokenizer, windows)
     for number, window in enumerate(windows, start=1):
         log_prob = tokens[-1].sum if tokens else 0.0
-        tokens += _token_scores(window, labels[len(tokens) :], tokenizer, number, log_prob)
+        window_labels = labels[len(tokens) : len(tokens) + len(window.ids)]
+        tokens += _token_scores(window, window_labels, names, number, log_prob)
     return TextScore(tokens, lm_score.n_bytes, lm_score.context, lm_score.lost_bytes)
 
 
@@ -230,16 +232,21 @@ def _ranks(logits: Tensor, targets: Tensor, top: int) -> tuple[list[int], list[l
     return ranks, [list(zip(ids, p, strict=True)) for ids, p in pairs]
 
 
+def _expected_names(tokenizer: Any, windows: Sequence[_ScoredTokens]) -> dict[int, str]:
+    """The labels of all tokens that were expected somewhere, by id."""
+    ids = sorted({id for window in windows for expected in window.expected for id, _ in expected})
+    return dict(zip(ids, token_labels(tokenizer, ids), strict=True))
+
+
 def _token_scores(
-    scored: _ScoredTokens, labels: Sequence[str], tokenizer: Any, window: int, log_prob: float
+    scored: _ScoredTokens, labels: Sequence[str], names: Mapping[int, str], window: int, log_prob: float
 ) -> list[TokenScore]:
     """The tokens of a window; `log_prob` is the sum of those before it."""
     tokens = []
-    columns = zip(scored.ids, labels[: len(scored.ids)], scored.log_probs, scored.ranks, scored.expected, strict=True)
+    columns = zip(scored.ids, labels, scored.log_probs, scored.ranks, scored.expected, strict=True)
     for id, label, token_log_prob, rank, expected in columns:
         log_prob += token_log_prob
-        names = token_labels(tokenizer, [expected_id for expected_id, _ in expected])
-        best = [ExpectedToken(expected_id, name, p) for (expected_id, p), name in zip(expected, names, strict=True)]
+        best = [ExpectedToken(expected_id, names[expected_id], p) for expected_id, p in expected]
         tokens.append(TokenScore(id, label, token_log_prob, log_prob, rank, best, window))
     return tokens
 
@@ -277,7 +284,8 @@ def _score_pair(model: Seq2SeqLM, source: str, target: str | None, top: int) -> 
             nll = -logits.log_softmax(dim=-1).gather(1, targets[0].to(device)[:, None]).squeeze(1)
     ranks, expected = _ranks(logits, targets[0].to(device), top)
     scored = _ScoredTokens(ids, (-nll.double()).tolist(), ranks, expected)
-    tokens = _token_scores(scored, token_labels(tokenizer, ids, target.strip()), tokenizer, 1, 0.0)
+    labels = token_labels(tokenizer, ids, target.strip())
+    tokens = _token_scores(scored, labels, _expected_names(tokenizer, [scored]), 1, 0.0)
     n_bytes = len(target.strip().encode())
     return TextScore(tokens, n_bytes, translator.config.context, source=source.strip(), target=target.strip())
 
