@@ -15,9 +15,9 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from tests.docs.blocks import find_pages, page_name, read_blocks
+from tests.docs.blocks import Block, find_pages, page_name, read_blocks, read_commands
 from tests.docs.files import copy_folder, make_page_folder
-from tests.docs.session import RUN_LANGUAGES, Session
+from tests.docs.session import RUN_LANGUAGES, Session, arrow_comments
 
 
 def main() -> int:
@@ -38,7 +38,8 @@ def count_blocks(pages: list[Path]) -> None:
     languages = Counter(block.language for block in blocks)
     marked = [block for block in blocks if "docs-check" in block.marks]
     print(f"{len(blocks)} blocks: {', '.join(f'{n} {language}' for language, n in languages.items())}")
-    print(f"{len(blocks) - len(marked)} are run by the tests")
+    compared = [block for block in blocks if not block.marks.keys() & {"docs-check", "output"} and has_output(block)]
+    print(f"{len(blocks) - len(marked)} are run by the tests; the output of {len(compared)} is compared")
     print(f"{len(marked)} are marked:")
     for reason, n in Counter(block.marks["docs-check"] for block in marked).most_common():
         print(f"  {n:3}  {reason}")
@@ -46,6 +47,13 @@ def count_blocks(pages: list[Path]) -> None:
     unmarked = [block for block in blocks if "docs-check" not in block.marks and "output" in block.marks]
     for reason, n in Counter(block.marks["output"] for block in unmarked).most_common():
         print(f"  {n:3}  {reason}")
+
+
+def has_output(block: Block) -> bool:
+    """Whether the page says what the block prints."""
+    if block.language == "python":
+        return bool(block.output or arrow_comments(block))
+    return any(command.output for command in read_commands(block))
 
 
 def run_pages(pages: list[Path], run_marked: bool) -> int:
