@@ -42,7 +42,7 @@ from tests.cli.test_help import COMMANDS
         ("generate runs/demo --order top_k", "its name is --sampler-order now"),
         ("generate runs/demo --lr 1", "it is a setting of training: headway train RECIPE --set train.lr=1"),
         ("eval runs/demo --part test", "its name is --split now"),
-        ("eval runs/demo --top-p 0.5", "it is an option of headway generate and headway translate"),
+        ("eval runs/demo --top-p 0.5", "it is an option of headway generate, headway translate and headway show"),
         ("show curves runs/demo --quantity lr", "its name is --metric now"),
         ("data my.txt --frobnicate", "headway data --help lists the options"),
         ("--seed 1", "it is an option of"),

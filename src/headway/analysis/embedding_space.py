@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headway.analysis.attention import attention_modules
 from headway.analysis.token_labels import token_label, token_labels
-from headway.errors import InputError, suggest
+from headway.errors import InputError, index_error, suggest
 from headway.models import BERT, GPT, Transformer
 from headway.models.adapter import refuse_path
 from headway.models.base import AutoregressiveLM, described
@@ -257,7 +257,7 @@ def _queries_and_keys(model: Any, core: Any, x: Tensor, layer: int, head: int) -
         raise InputError("this model has no layers, so no queries and keys: use a model with n_layers=1 or more")
     for name, index, n in (("layer", layer, len(modules)), ("head", head, modules[0].n_heads)):
         if not 0 <= index < n:
-            raise InputError(f"{name} {index} does not exist: choose 0 to {n - 1}")
+            raise index_error(name, index, n)
     attention = modules[layer]
     assert isinstance(attention, SelfAttention)
     blocks: Any = core.encoder.blocks if isinstance(core, Transformer) else core.blocks

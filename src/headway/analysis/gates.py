@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headway.analysis.plotting import MARKERS, figure_text, fit_tick_labels, open_figure, set_title, shorten, theme
 from headway.analysis.token_labels import token_labels
-from headway.errors import InputError
+from headway.errors import InputError, index_error
 from headway.generation.source import encode_sources
 from headway.models import RNN, Bahdanau, BiLSTM, Seq2Seq
 from headway.models.adapter import refuse_path
@@ -56,7 +56,7 @@ class TextGates:
     def of_unit(self, unit: int | None) -> dict[str, Tensor]:
         """Each gate over the text (T,): of one unit, or the mean over all."""
         if unit is not None and not 0 <= unit < self.n_units:
-            raise InputError(f"unit {unit} does not exist: choose 0 to {self.n_units - 1}")
+            raise index_error("unit", unit, self.n_units)
         return {name: gate.mean(dim=1) if unit is None else gate[:, unit] for name, gate in self.gates.items()}
 
 
@@ -101,7 +101,7 @@ def text_gates(model: Any, text: str, *, layer: int | None = None, direction: st
     layers = gated_layers(model, direction)
     layer = len(layers) - 1 if layer is None else layer
     if not 0 <= layer < len(layers):
-        raise InputError(f"layer {layer} does not exist: choose 0 to {len(layers) - 1}")
+        raise index_error("layer", layer, len(layers))
     ids, is_reversed = _input_ids(model, text, direction)
     module = layers[layer]
     with eval_mode(model), torch.inference_mode():

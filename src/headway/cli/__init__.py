@@ -89,12 +89,12 @@ VERBS: Sections = {
         ("models", "List published models and presets with their sizes.", models.models),
         ("cost", "Count parameters, FLOPs, bytes and memory of a model.", cost.cost),
         ("score", "Score a text token by token: p, ln p, rank, running sum.", score.score),
-        ("show", "Show training curves, attention, samplers and gradients.", show.app),
         ("quiz", "Ask a quiz of the lectures, and judge your answer.", quiz.quiz),
+        ("show", "Show attention, positions, layers, samplers and training curves.", show.app),
     ],
     "Check": [
         ("eval", "Score a model on held-out text.", evaluate.evaluate),
-        ("check", "Check exact resume, caching, batching, a model's contract, homework.", check.app),
+        ("check", "Check resume, caching, batching, a model's contract, homework.", check.app),
     ],
     "Data": [
         ("data", "Summarise a data source.", data.data),

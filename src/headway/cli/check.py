@@ -175,7 +175,7 @@ def contract(
     raise typer.Exit(0 if report.passed else 1)
 
 
-@app.command()
+@app.command(short_help="Check your own Transformer part by part, and name the mistake.")
 def homework(
     file: Annotated[Path, typer.Argument(help="Your solution: a .py file. It is imported, so its code runs.")],
     json: Json = False,

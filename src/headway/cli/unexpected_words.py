@@ -41,17 +41,18 @@ def explain_unknown_command(name: str, ctx: Any) -> str:
     """One line about a command that the group of `ctx` does not have: what other tools call it, the nearest names, or
     a command of another group."""
     here, root = ctx.command.commands, ctx.find_root()
-    elsewhere = {
+    full_names = {
         word: f"{root.command_path} {group} {word}"
         for group, command in root.command.commands.items()
         for word in getattr(command, "commands", {})
     } | {word: f"{root.command_path} {word}" for word in root.command.commands}
     if (meant := COMMANDS.get(name)) in here:
         return f"no command {name!r}; did you mean {ctx.command_path} {meant}?"
-    if name not in elsewhere and (near := nearest(name, here)):
-        return f"No such command {name!r}.{did_you_mean(near)}"
-    if near := [elsewhere[word] for word in nearest(name, elsewhere)]:
-        return f"no command {name!r}; did you mean {alternatives(near)}?"
+    near = nearest(name, full_names)
+    if near and near[0] in here:
+        return f"No such command {name!r}.{did_you_mean([word for word in near if word in here])}"
+    if near:
+        return f"no command {name!r}; did you mean {alternatives([full_names[word] for word in near])}?"
     return f"No such command {name!r}; {ctx.command_path} --help lists the commands"
 
 
