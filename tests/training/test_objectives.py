@@ -209,3 +209,13 @@ def test_ar_and_tar_are_the_papers_formulas(carries_state):
 def test_ar_and_tar_are_refused_outside_recurrent_models(tmp_path):
     with pytest.raises(ConfigError, match=r"train\.ar_alpha=1\.0 is for recurrent models"):
         make_task(for_objective("causal", tmp_path, ar_alpha=1.0))
+
+
+def test_pairs_of_several_sources_are_read_one_after_the_other_and_named(tmp_path):
+    recipe, messages = for_objective("pairs", tmp_path), []
+    others = tmp_path / "others.tsv"
+    others.write_text("source\ttarget\n" + "".join(f"bird {i}\t{i} bird\n" for i in range(90)))
+    mix = {recipe.data.path: 1.0, str(others): 1.0}
+    task = make_task(recipe.replace(data=recipe.data.replace(mix=mix)), on_message=messages.append)
+    assert any(line.startswith(f"examples    {recipe.data.path} + {others}: ") for line in messages)
+    assert len(task.dataset) > len(make_task(recipe).dataset) + 50

@@ -336,7 +336,8 @@ def _record_task(recipe: Recipe, objective: str, tokenizer: Tokenizer | None, on
     if tokenizer is None:
         tokenizer = prepare_tokenizer(recipe.tokenizer, chain.from_iterable(map(texts_of, train)))
     on_message(_describe_tokenizer(recipe, tokenizer))
-    on_message(f"examples    {recipe.data.path}: {len(train):,} for training, {len(valid):,} for validation")
+    source = " + ".join(recipe.data.mix) or recipe.data.path
+    on_message(f"examples    {source}: {len(train):,} for training, {len(valid):,} for validation")
     options = dataset_options(recipe, objective)
     dataset, labels = record_dataset(
         objective, train, tokenizer, context, bpe_dropout=recipe.tokenizer.bpe_dropout, **options
