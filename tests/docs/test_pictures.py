@@ -9,7 +9,7 @@ from tests.docs.blocks import DOCS, find_pages, page_name
 
 MAX_BYTES = 200_000
 PICTURES = sorted(file for file in (DOCS / "pictures").iterdir() if not file.stem.endswith("-dark"))
-DRAWING = re.compile(r"\b(headway (show|compare|sweep|cost|lr-find)\b|--out \S+\.(png|svg)|--plot \S+)")
+DRAWING = re.compile(r"\bheadway (show|score|compare|sweep|cost|lr-find)\b|--out \S+\.(png|svg)|--plot \S+")
 
 
 @pytest.fixture(scope="module")
