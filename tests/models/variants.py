@@ -34,7 +34,7 @@ TRANSFORMERS = [{"positions": p, "norm_order": o} for p, o in product(POSITIONS,
 TRANSFORMERS += [
     {"n_kv_heads": 2, "norm": "rms", "feed_forward": "swiglu", "bias": False},
     {"tie_embeddings": False, "feed_forward": "relu2", "n_encoder_layers": 1, "n_decoder_layers": 3},
-    {"positions": "none", "norm": "none", "similarity": "cosine", "attention_scale": "none"},
+    {"positions": "none", "similarity": "cosine", "attention_scale": "none"},
     {"residual": "none"},
 ]
 

@@ -33,9 +33,9 @@ def sees_future(model: AnyLanguageModel | Seq2SeqLM) -> bool:
     other[-1] = (row[-1] + 1) % vocab_size
     ids = torch.stack((row, other)).to(lm.device)  # (2, T)
     source = {"source": ids[:1].expand(2, -1)} if isinstance(lm, Seq2SeqLM) else {}
-    call = partial(nn.Module.__call__, lm) if isinstance(lm, nn.Module) else lm  # without a warning about BOS
+    forward = partial(nn.Module.__call__, lm) if isinstance(lm, nn.Module) else lm  # without a warning about BOS
     with eval_mode(lm), torch.inference_mode():
-        logits: Tensor = call(ids, **source)[:, :-1]  # (2, T − 1, V)
+        logits: Tensor = forward(ids, **source)[:, :-1]  # (2, T − 1, V)
     finite = logits.float().nan_to_num(0.0, 0.0, 0.0)  # an n-gram gives −∞ to what it has never seen
     tolerance = RELATIVE_TOLERANCE.get(logits.dtype, 1e-2) * max(1e-3, float(finite.abs().max()))
     return float((finite[0] - finite[1]).abs().max()) > tolerance
