@@ -64,12 +64,7 @@ def fused_cross_entropy(
 def token_nll(
     hidden: Tensor, output: tuple[Tensor, Tensor | None], targets: Tensor, *, smoothing: float = 0.0, ignore: int = -100
 ) -> Tensor:
-    """Negative log-likelihood summed over the targets (B, T), from hidden states (B, T, D) and the output layer.
-
-    Without gradients the sum is in float64, so that the score of a text is the sum of the scores of its tokens.
-    """
-    if not torch.is_grad_enabled() and not smoothing:
-        return token_losses(hidden, output, targets, ignore=ignore).sum(dtype=torch.float64)
+    """Negative log-likelihood summed over the targets (B, T), from hidden states (B, T, D) and the output layer."""
     weight, bias = output
     flat = hidden.flatten(0, 1)
     return fused_cross_entropy(flat, weight, targets.flatten(), bias, smoothing=smoothing, ignore=ignore)
@@ -89,6 +84,12 @@ def token_losses(
             logits = F.linear(h[chunk], w, b)  # (n_rows, V)
             _to_gradient(logits, targets.flatten()[chunk], losses[chunk], weight.shape[0], 0.0, ignore)
     return losses.reshape(targets.shape)
+
+
+def scoring_nll(hidden: Tensor, output: tuple[Tensor, Tensor | None], targets: Tensor, *, ignore: int = -100) -> Tensor:
+    """`token_nll` for scoring: without gradients, and summed in float64, so that the score of a text is the sum of the
+    scores of its tokens."""
+    return token_losses(hidden, output, targets, ignore=ignore).sum(dtype=torch.float64)
 
 
 class _Fused(torch.autograd.Function):

@@ -24,7 +24,7 @@ from headway.evaluation.validation import LossOutput
 from headway.models import GPT, NPLM, RNN, MaskedLM
 from headway.models.base import EncoderDecoder, mask_padding
 from headway.models.heads import Classifier, SpanReader, Tagger
-from headway.nn.cross_entropy import token_nll
+from headway.nn.cross_entropy import scoring_nll, token_nll
 from headway.nn.recurrent import RecurrentState
 
 EVAL_CHUNK_TOKENS = 1024  # scored at a time, by recurrent models and masked LMs
@@ -51,8 +51,15 @@ def causal(
         return nats, None
     documents = () if batch.documents is None else (batch.documents,)
     hidden = model.hidden_states(batch.inputs, batch.lengths, *documents)
-    nats = token_nll(hidden, model.output_layer, batch.targets, smoothing=smoothing)
+    nats = _nll(model, hidden, batch.targets, smoothing)
     return nats + activation_penalty(hidden, ar_alpha, tar_beta), None
+
+
+def _nll(model: Any, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """The loss in nats; that of a validation set, without gradients, is summed in float64 as `evaluate` sums it."""
+    if model.training or torch.is_grad_enabled():
+        return token_nll(hidden, model.output_layer, targets, smoothing=smoothing)
+    return scoring_nll(hidden, model.output_layer, targets)
 
 
 def activation_penalty(hidden: Tensor, ar_alpha: float, tar_beta: float) -> Tensor | float:
@@ -74,7 +81,7 @@ def _causal_in_chunks(model: RNN, batch: CausalBatch) -> Tensor:
         ids, targets = (x[:, start : start + EVAL_CHUNK_TOKENS] for x in (batch.inputs, batch.targets))
         lengths = None if batch.lengths is None else (batch.lengths - start).clamp(0, ids.shape[1])
         hidden, state = model.run(mask_padding(ids, lengths)[0], state)
-        nats = nats + token_nll(hidden, model.output_layer, targets)
+        nats = nats + _nll(model, hidden, targets, 0.0)
     return nats
 
 
@@ -121,7 +128,7 @@ def _masked_in_chunks(model: MaskedLM, hidden: Tensor, targets: Tensor) -> LossO
 def pairs(model: EncoderDecoder, batch: Seq2SeqBatch, smoothing: float = 0.0) -> LossOutput:
     """Predict each target token from the source and the previous target tokens (teacher forcing)."""
     hidden = model.hidden_states(batch.inputs, source=batch.source, source_mask=batch.source_mask)
-    return token_nll(hidden, model.output_layer, batch.targets, smoothing=smoothing), None
+    return _nll(model, hidden, batch.targets, smoothing), None
 
 
 def rdrop_pairs(
