@@ -1,8 +1,13 @@
 """Every page runs from top to bottom, and prints what it says."""
 
-import pytest
+import re
+import shlex
 
-from tests.docs.blocks import find_pages, page_name, read_blocks, unattached_marks
+import pytest
+import typer
+
+from headway.cli import app
+from tests.docs.blocks import Block, find_pages, page_name, read_blocks, read_commands, unattached_marks
 from tests.docs.files import copy_folder, make_page_folder
 from tests.docs.session import RUN_LANGUAGES, Session
 
@@ -41,3 +46,30 @@ def test_commands_and_python_are_in_blocks_that_are_run(page):
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_mark_is_directly_above_a_block(page):
     assert [f"{page_name(page)}:{line.number}" for line in unattached_marks(page)] == []
+
+
+# ── blocks that are not run ───────────────────────────────────────────────────────────────────────────────────────
+
+VERBS = typer.main.get_command(app)
+MARKED = [block for page in PAGES for block in read_blocks(page) if "docs-check" in block.marks]
+
+
+@pytest.mark.parametrize("block", [block for block in MARKED if block.language == "console"], ids=Block.place)
+def test_the_commands_of_a_marked_block_exist_with_their_options(block):
+    for command in read_commands(block):
+        words = shlex.split(command.text, comments=True)
+        if "headway" not in words:
+            continue
+        words = words[words.index("headway") + 1 :]
+        verb = VERBS
+        while hasattr(verb, "commands"):
+            assert words[0] in verb.commands, f"{block.place(command.line)}: no command {words[0]!r}"
+            verb = verb.commands[words.pop(0)]
+        options = {option for parameter in verb.params for option in parameter.opts}
+        unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in options]
+        assert not unknown, f"{block.place(command.line)}: no option {unknown[0]}"
+
+
+@pytest.mark.parametrize("block", [block for block in MARKED if block.language == "python"], ids=Block.place)
+def test_the_python_of_a_marked_block_compiles(block):
+    compile(block.code, block.place(), "exec")
