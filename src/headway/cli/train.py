@@ -132,11 +132,12 @@ def _list_recipes(json: bool) -> None:
             for name, recipe in recipes.items()
         })  # fmt: skip
         return
+    width = max(map(len, recipes))
     for name, recipe in recipes.items():
-        print(f"{name:18} {recipe.description}")
+        print(f"{name:{width}} {recipe.description}")
         for field in ("metric", "target", "ours"):
             if value := getattr(recipe.result, field):
-                print(f"{'':18}   {field:7} {value}")
+                print(f"{'':{width}}   {field:7} {value}")
 
 
 def _print_config(recipe: "Recipe", json: bool) -> None:
