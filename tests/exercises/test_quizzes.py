@@ -48,7 +48,7 @@ WRONG = {  # an answer, and what it is met with
         "0.12,0.88": "order",
         "1,0": "√d_k",
         "0.562,0.438": "divided by d_k",
-        "14,12": "softmax is still to take",
+        "14,12": "Now take their softmax",
         "0.54,0.46": "sum of the scores",
         "0.5,0.5": "Divide both scores by",
     },

@@ -23,7 +23,7 @@ Text = Annotated[
 ]
 Atol = Annotated[float, typer.Option(min=0, help="Largest difference allowed, in nats.")]
 
-app = CommandApp(help="Check resume, caching, batching and the contract on your own machine, and homework.")
+app = CommandApp(help="Check resuming, caching, batching, the contract of a model, or homework.")
 
 MAX_SEED = 2**63  # of torch.Generator
 

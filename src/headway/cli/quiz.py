@@ -30,11 +30,11 @@ def quiz(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Ask a quiz of the lectures, and judge and explain your answer.
+    """Ask a quiz of the lectures, then check and explain your answer.
 
-    The answer is computed by Headway's own code. In a terminal you are asked for yours; a wrong one is met with what is
-    wrong. Without --answer and without a terminal, the question and the solution are printed. Exits with 0 if your
-    answer is right, with 1 if it is wrong.
+    The answer is computed by Headway's own code. In a terminal you are asked for yours; for a wrong one you get a hint
+    about the mistake. Without --answer and without a terminal, the question and the solution are printed. Exits with
+    0 if your answer is right, with 1 if it is wrong.
 
     \b
     Examples:

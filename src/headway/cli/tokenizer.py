@@ -91,7 +91,7 @@ def train(
     training: KindFlags,
     explain: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Show the first N merges with the counts that chose them (bpe)."),
+        typer.Option(metavar="N", help="Show the first N merges with the frequency of each pair (bpe)."),
         OnlyFor(kind="bpe"),
     ] = None,
     out: Annotated[

@@ -70,7 +70,9 @@ def translate(
     model: ModelPath,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts. Default: the lines of stdin.")] = None,
     *,
-    num_beams: Annotated[int | None, typer.Option(help="Default: 5; sampling if a sampler is set.")] = None,
+    num_beams: Annotated[
+        int | None, typer.Option(help="Number of beams. Default: 5, or sampling if a sampler is set.")
+    ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --num-beams 1.")] = False,
     n_best: Annotated[int, typer.Option("-n", "--n-best", help="Translations per text, at most --num-beams.")] = 1,
     length: LengthFlags,

@@ -37,7 +37,7 @@ def solve_scaled_scores() -> Solution:
         (_softmax(list(SCORES)), "You forgot the division by √d_k: softmax of 112 and 96 saturates. Divide by "
                                  "√64 = 8."),
         (_softmax([s / D_KEY for s in SCORES]), "You divided by d_k = 64 instead of √d_k = 8."),
-        (scaled, "These are the scaled scores. Their softmax is still to take: e^14 / (e^14 + e^12)."),
+        (scaled, "These are the scaled scores. Now take their softmax: e^14 / (e^14 + e^12)."),
         ([s / total for s in SCORES], "You divided by the sum of the scores. The softmax divides e^score by the "
                                       "sum of e^score."),
     ]  # fmt: skip

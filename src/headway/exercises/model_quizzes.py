@@ -262,7 +262,7 @@ def solve_temperature() -> Solution:
             ((at_one[0],), "That is the softmax without temperature. Divide the logits by 0.2 first."),
             ((at_five[0],), "You multiplied the logits by 0.2. Divide: a low temperature sharpens."),
             ((scaled[0],), "That is the scaled logit. Its softmax is still to take."),
-            (scaled, "Those are the scaled logits. Their softmax is still to take."),
+            (scaled, "Those are the scaled logits. Now take their softmax."),
             ((1.0,), "Close, but a softmax never reaches 1: e⁵ / e¹⁵ = e⁻¹⁰ is left for the second token. Give "
                      "five digits."),
             ((p[1],), "That is the probability of the second token."),

@@ -68,7 +68,7 @@ def count_words(texts: Iterable[str], counts: Counter[str]) -> Iterator[str]:
 
 
 def learn_merges(word_counts: Mapping[str, int], n_merges: int, *, min_frequency: int = 0) -> list[LearnedMerge]:
-    """The first merges of byte-level BPE (Sennrich et al. 2016, Algorithm 1), with the counts that chose them.
+    """The first merges of byte-level BPE (Sennrich et al. 2016, Algorithm 1), with the frequency of each pair.
 
     Each time the most frequent adjacent pair is merged in every word; of equally frequent pairs, the one whose pieces
     were known first, bytes in the order of their characters. These are the merges of `train_bpe`.

@@ -76,10 +76,10 @@ def attention(
 
     The terminal shows the three tokens with the largest weights, averaged over heads, in the last layer or in --layer.
     The plot has a panel per layer and head; tokens that may not be attended to are hatched. The rows of cross-attention
-    are the tokens being written, up to EOS. In encoders such as BERT, the row of [CLS] is marked: it represents the
-    text.
+    are the target tokens being predicted, up to EOS. In encoders such as BERT, the row of [CLS] is marked: it
+    represents the text.
 
-    --steps prints each matrix of one head; its plot shows the scores, the mask, both together and the softmax, with
+    --steps prints each matrix of one head; its plot shows the scores, the mask, the masked scores and the softmax, with
     numbers for texts of at most 12 tokens. --token ranks the words that one word attends to. In JSON, null is −∞.
 
     \b

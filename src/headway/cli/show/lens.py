@@ -29,10 +29,9 @@ def lens(
 ) -> None:
     """Show what each layer would predict: the logit lens.
 
-    The hidden states behind every layer go through the final norm and the unembedding, as those behind the last one
-    do. The table has the most probable token of each layer after each token of the text; below it are more candidates
-    at one position. The last column is the model's own output. It works for GPTs, encoder-decoders and BERTs with a
-    masked-LM head.
+    The hidden states after every layer go through the final norm and the unembedding. The table has the most probable
+    token of each layer after each token of the text; below it are more candidates at one position. The last column is
+    the model's own output. It works for GPTs, encoder-decoders and BERTs with a masked-LM head.
 
     \b
     Examples:

@@ -29,8 +29,8 @@ def neighbors(
 ) -> None:
     """Show the tokens nearest to a token, by cosine and by dot product.
 
-    The dot product is the cosine times the lengths of both vectors, so long vectors come first by it and the two lists
-    differ. Every model with embeddings works: nplm, rnn, lstm, seq2seq, bahdanau, transformer, gpt, bert, bilstm, bow.
+    The dot product is the cosine times the norms of both vectors, so it favours long vectors, and the lists may differ.
+    Every model with embeddings works: nplm, rnn, lstm, seq2seq, bahdanau, transformer, gpt, bert, bilstm, bow.
 
     \b
     Examples:

@@ -19,8 +19,8 @@ def routing(
 ) -> None:
     """Compare a dense layer over a whole sequence with self-attention, as two matrices.
 
-    Both multiply all N·D numbers of the sequence by one matrix. The dense layer has a weight of its own for each pair;
-    the blocks of self-attention are one matrix, times the attention weights.
+    Both multiply all N·D numbers of the sequence by one matrix. The dense layer has one weight for each pair;
+    every block of self-attention's matrix is the value projection, times one attention weight.
 
     \b
     Examples:

@@ -45,7 +45,7 @@ def scaling(
         print_json({"sigma": sigma, "n_keys": n_keys, "rows": [asdict(row) for row in rows],
                     "picture": picture_path(out)})  # fmt: skip
         return
-    print(f"scores q · k, components of q and k N(0, {sigma:g}²), {n_keys} keys per query: their standard deviation,")
-    print("then the largest weight and the gradient of their softmax, without and with / √d\n")
+    print(f"scores q · k, components of q and k N(0, {sigma:g}²), {n_keys} keys per query: standard deviation;")
+    print("mean largest weight and mean norm of the Jacobian of the softmax, without and with / √d\n")
     print(render_text(rows, width=shutil.get_terminal_size().columns))
     print_picture(out)

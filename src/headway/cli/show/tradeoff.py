@@ -24,7 +24,7 @@ def tradeoff(
     top_k: Annotated[str | None, typer.Option(metavar="K,…", help="Values of top_k, at temperature 1.")] = None,
     min_p: Annotated[str | None, typer.Option(metavar="P,…", help="Values of min_p, at temperature 1.")] = None,
     n: Annotated[int, typer.Option("-n", help="Texts per setting, at least 2.")] = 20,
-    max_new_tokens: Annotated[int, typer.Option(help="Length of a text in tokens.")] = 40,
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum length of each text, in tokens.")] = 40,
     judge: Annotated[
         str | None, typer.Option(help="A second model that judges the quality. Default: the model itself.")
     ] = None,
