@@ -7,14 +7,11 @@ What is missing from 1 is the weight of later tokens: they leak through the deno
 keeps one weight, which tells how well the first token matches all that follow.
 """
 
-import math
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headway.nn import masks
-from headway.nn.attention import repeat_heads
+from headway.nn.attention import masked_softmax, repeat_heads, scaled_scores
 
 
 def mask_after_softmax(
@@ -32,15 +29,7 @@ def mask_after_softmax(
     See `AttentionFn` for the arguments.
     """
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
-    if bias is not None:
-        scores = scores + bias
-    if mask is not None:
-        all_masked = ~mask.any(dim=-1, keepdim=True)
-        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(all_masked, 0.0)
-    weights = scores.softmax(dim=-1)
-    if mask is not None:
-        weights = weights.masked_fill(~mask, 0.0)
+    weights = masked_softmax(scaled_scores(q, k, bias), mask)  # (B, H, T, S)
     if causal:
         weights = weights * masks.causal(*weights.shape[2:], device=weights.device)
     return F.dropout(weights, dropout).to(v.dtype) @ v, weights

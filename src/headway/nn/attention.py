@@ -57,18 +57,24 @@ def dot_product_attention(
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention, written for readability. See `AttentionFn` for the arguments."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
-    if bias is not None:
-        scores = scores + bias
-    mask = _with_causal(mask, causal, scores.shape[2], scores.shape[3], scores.device)
-    if mask is not None:
-        # Queries that may attend to nothing get zeros: softmax would be 0/0.
-        all_masked = ~mask.any(dim=-1, keepdim=True)
-        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(all_masked, 0.0)
-    weights = scores.softmax(dim=-1)
-    if mask is not None:
-        weights = weights.masked_fill(~mask, 0.0)
+    scores = scaled_scores(q, k, bias)  # (B, H, T, S)
+    weights = masked_softmax(scores, _with_causal(mask, causal, scores.shape[2], scores.shape[3], scores.device))
     return F.dropout(weights, dropout).to(v.dtype) @ v, weights  # with a float32 bias the scores are float32
+
+
+def scaled_scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Q Kᵀ / √K, and the bias."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    return scores if bias is None else scores + bias
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """The weights (B, H, T, S): each row sums to 1. Queries that may attend to nothing get zeros, not 0/0."""
+    if mask is None:
+        return scores.softmax(dim=-1)
+    all_masked = ~mask.any(dim=-1, keepdim=True)
+    scores = scores.masked_fill(~mask, -torch.inf).masked_fill(all_masked, 0.0)
+    return scores.softmax(dim=-1).masked_fill(~mask, 0.0)
 
 
 def fast_attention(
