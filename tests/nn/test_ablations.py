@@ -36,7 +36,7 @@ def test_scores_follow_the_table(similarity, scale):
     torch.nn.init.normal_(module.qkv.weight, std=0.7)
     torch.nn.init.normal_(module.qkv.bias)
     x = torch.randn(1, T, D)
-    q, k, v = module.qkv(x)[0].unflatten(-1, (-1, K)).split(module.heads, dim=1)  # (T, H, K) each
+    q, k, v = module.qkv(x).detach()[0].unflatten(-1, (-1, K)).split(module.heads, dim=1)  # (T, H, K) each
     heads = [
         naive_scores(q[:, h], k[:, h], similarity, scale).masked_fill(~masks.causal(T), -math.inf).softmax(-1) @ v[:, h]
         for h in range(H)
