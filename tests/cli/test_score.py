@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import headway
 from tests.cli.running import run
 
 
@@ -74,3 +75,13 @@ def test_what_cannot_be_scored_is_told(command, message, capsys):
 
 def test_a_text_that_names_a_file_is_noted(capsys):
     assert "to score the file: --in my.txt" in run("score runs/demo my.txt", capsys)[2]
+
+
+def test_a_model_that_sees_what_it_predicts_is_told_by_score_eval_and_check(capsys, tmp_path):
+    tokenizer = headway.load("runs/demo").tokenizer
+    model = headway.create("gpt-tiny", vocab_size=tokenizer.vocab_size, attention_mask="none")
+    model.tokenizer = tokenizer
+    model.save(tmp_path / "leak")
+    for verb in ("score {} The", "eval {} --text The", "check cached {} 'The cat sat'"):
+        _, _, err = run(verb.format(tmp_path / "leak"), capsys)
+        assert "warning: this model sees what it predicts" in err, verb

@@ -110,7 +110,7 @@ def model_attention_steps(
     check_indices("head", [head], modules[0].n_heads)
     module = modules[layer]
     if module.attention_fn not in ATTENTIONS_ALIKE:
-        name = getattr(module.attention_fn, "__name__", "a function of its own")
+        name = getattr(module.attention_fn, "__name__", "a function of its own").replace("_", " ")
         raise InputError(
             f"{described(model)} computes attention by {name}, and these are the steps of dot-product attention: "
             f"attention_maps (headway show attention without --steps) has its weights"

@@ -117,7 +117,10 @@ def word_attention(
     if not matches:
         words = list(dict.fromkeys(w.text for piece in inputs.row_texts for w in split_words(piece.text)))
         listed = ", ".join(words[:MAX_LISTED_WORDS]) + (", …" if len(words) > MAX_LISTED_WORDS else "")
-        raise InputError(f"{word!r} is not a word of the text.{suggest(word, words)} Its words: {listed}")
+        owner = "text" if inputs.target is None or side == "encoder" else "translation"
+        if not words:
+            raise InputError(f"{word!r} is not a word of the {owner}, which is empty: give one as TARGET")
+        raise InputError(f"{word!r} is not a word of the {owner}.{suggest(word, words)} Its words: {listed}")
     number = len(matches) if occurrence is None else occurrence
     if not 1 <= number <= len(matches):
         raise InputError(

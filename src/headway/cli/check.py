@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.help import CommandApp
-from headway.cli.options import Device, Dtype, Json, Settings, print_json
+from headway.cli.options import Device, Dtype, Json, Settings, print_json, warn_of_leak
 from headway.cli.recipe_notes import load_recipe_with_notes
 from headway.errors import ConfigError
 from headway.runs import Run
@@ -93,6 +93,8 @@ def cached(
 
     loaded, inputs = _load(model, text, device, dtype)
     difference = max_cached_difference(loaded, inputs.ids, inputs.source)
+    if difference > atol:
+        warn_of_leak(loaded)  # then they must differ: decoding is causal
     _report(difference, atol, model, len(inputs.ids), "decoding with a cache and one forward pass", json)
 
 

@@ -215,7 +215,7 @@ def _report(comparison: "Comparison", out_dir: Path, plot_file: Path | None, jso
     print(render_text(comparison))
     print_status(f"\nin {out_dir}: compare.json, compare.md{'' if picture is None else f'; plot: {picture}'}")
     verb, result = ("generate" if comparison.kind == "text" else "eval"), comparison.results[-1]
-    if comparison.kind in ("labelled", "tagged"):
+    if comparison.kind in ("labelled", "tagged") or result.sees_future:
         result = best_result(comparison) or result
     print_status(f"try:   {command(f'{verb} {shlex.quote(str(result.run))}')}")
 

@@ -1,6 +1,5 @@
 """headway eval"""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,6 +18,7 @@ from headway.cli.options import (
     describe_split,
     note_unknown_text,
     print_json,
+    warn_of_leak,
     with_option_groups,
 )
 from headway.cli.reranking_options import RerankingFlags
@@ -124,6 +124,7 @@ def evaluate(
     loaded = headway.load(model, **loading.options)
     if isinstance(loaded, Seq2SeqLM):
         check_options_for(f"{model}, which translates", model="translation model")
+        warn_of_leak(loaded)
         task = TranslationTask(model, recipe, text_input, split, translation)
         if reranking.tune == "valid" and not has_text and split == "valid":
             raise typer.BadParameter(
@@ -161,7 +162,6 @@ def _evaluate_model(
     batch_size: int,
     json: bool,
 ) -> None:
-    from headway.evaluation.leakage import LEAK_WARNING, sees_future
     from headway.evaluation.perplexity import LMScore
     from headway.training.run_evaluation import evaluate_split, is_read_by_line
 
@@ -172,9 +172,7 @@ def _evaluate_model(
         assert recipe is not None
         source = describe_split(recipe.data, split)
         score = evaluate_split(loaded, recipe, split, context=context, batch_size=batch_size)
-    is_leaking = isinstance(score, LMScore) and sees_future(loaded)
-    if is_leaking:
-        print(f"warning: {LEAK_WARNING}", file=sys.stderr)
+    is_leaking = isinstance(score, LMScore) and warn_of_leak(loaded)
     if json:
         leak = {"sees_future": is_leaking} if isinstance(score, LMScore) else {}
         print_json({"model": name, "text": source, "n_params": loaded.n_params, **score.to_dict(), **leak})

@@ -312,3 +312,13 @@ def program() -> str:
     path = os.path.relpath(script)
     is_far = path.startswith(os.path.join("..", "..")) or len(path) > len(os.path.abspath(script))
     return "headway" if is_far else path
+
+
+def warn_of_leak(model: Any) -> bool:
+    """Whether a model sees what it predicts; if so, say it on stderr."""
+    from headway.evaluation.leakage import LEAK_WARNING, sees_future
+
+    is_leaking = sees_future(model)
+    if is_leaking:
+        print(f"warning: {LEAK_WARNING}", file=sys.stderr)
+    return is_leaking

@@ -18,6 +18,7 @@ from headway.cli.options import (
     check_picture,
     note_unknown_text,
     print_json,
+    warn_of_leak,
     with_option_groups,
 )
 from headway.cli.show.common import Out, model_name, picture_path, print_picture, with_theme
@@ -94,6 +95,7 @@ def score(
     else:
         check_options_for(f"{model}, which does not translate", model="language model")
         result = _score_text(loaded, model, text, file, top, context)
+    warn_of_leak(loaded)
     if out is not None:
         plot(result, out, model=model_name(model))
     if json:

@@ -47,6 +47,8 @@ SYNONYMS = {
     "--output": "--out",
     "--output-dir": "--out",
 }
+# Options of other sub-commands of `headway show`, for the same thing.
+SIZES = {"--length": "--size", "--size": "--length", "--d-model": "--width", "--n-heads": "--heads"}
 TABLES = ("model", "tokenizer", "data", "train", "eval")
 
 
@@ -59,9 +61,9 @@ def explain_unknown_option(option: str, arguments: list[str], ctx: Any) -> str:
     if f"-{option}" in options:  # one dash too few
         return f"{answer}; did you mean -{option}?"
     dashed = option.replace("_", "-")
-    meant = SYNONYMS.get(dashed, dashed)
-    if meant in options or meant in _short_options(ctx):
-        return f"{answer}; did you mean {meant}?"
+    for meant in (SYNONYMS.get(dashed, dashed), SIZES.get(dashed)):
+        if meant in options or meant in _short_options(ctx):
+            return f"{answer}; did you mean {meant}?"
     if example := _as_argument(option, arguments, ctx):
         return f"{answer}; the {_setting_name(option)} is an argument: {example}"
     option = SYNONYMS.get(option, option)

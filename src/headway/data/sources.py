@@ -88,7 +88,7 @@ class DataSource:
             if batch:
                 yield batch
         if not has_text:
-            raise DataError(f"{self.name} is empty: there is no text to learn from; choose another source, or add text")
+            raise DataError(f"{self.name} is empty: it has no text; choose another source, or add text")
 
     def texts(self) -> Iterator[str]:
         """Every text by itself, both sides of pairs too: the training data of a tokenizer."""
