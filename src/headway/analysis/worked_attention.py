@@ -83,8 +83,9 @@ def attention_steps(
 
     Q (T, K), K (S, K) and V (S, any width) for one head; Q (H, T, K), K and V (G, S, …) for several, where each of the
     G key/value heads serves H/G query heads. `mask` is True (or 1) where a query may attend to a key, or 0 and −∞ to be
-    added to the scores; it broadcasts to (T, S). `causal` also hides the keys after each query. `scale` is 1/√K by
-    default. W_O (H · V's width, D) and b_O (D,) project the heads' outputs, side by side.
+    added to the scores; it broadcasts to (T, S). `causal` also hides the keys after each query, where the queries are
+    the last T of the S positions. `scale` is 1/√K by default. W_O (H · V's width, D) and b_O (D,) project the heads'
+    outputs, side by side.
     `rows` and `columns` name the queries and keys, by default 1, 2, ….
 
     >>> steps = attention_steps([[1, 0]], [[1, 0], [0, 1]], [[1, 2], [3, 4]], scale=1)
@@ -98,8 +99,8 @@ def attention_steps(
     visible = torch.ones(shape[-2:], dtype=torch.bool) if mask is None else _boolean_mask(mask, shape)
     if causal:
         visible = visible & masks.causal(*shape[-2:])
-    if scale is not None and not math.isfinite(scale):
-        raise InputError(f"scale={scale} is not a finite number: by default it is 1/√{q.shape[-1]}")
+    if scale is not None and not (isinstance(scale, int | float) and math.isfinite(scale)):
+        raise InputError(f"scale={scale!r} is not a finite number: by default it is 1/√{q.shape[-1]}")
     added = None if bias is None else _broadcast(_matrix(bias, "bias", least=0), "bias", shape)
     q, k, v = (x.to(dtype) for x in (q, k, v))
     steps = dot_product_steps(q, k, v, visible.expand(shape), bias=added, scale=scale)
