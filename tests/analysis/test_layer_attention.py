@@ -159,7 +159,7 @@ def test_an_encoder_decoder_has_its_written_tokens_as_rows():
 def test_what_has_no_such_steps_says_so():
     model = gpt()
     masked_late = gpt(attention_mask="after-softmax")
-    with pytest.raises(InputError, match="computes attention by mask_after_softmax"):
+    with pytest.raises(InputError, match="computes attention by mask after softmax"):
         model_attention_steps(masked_late, [1, 2])
     with pytest.raises(InputError, match="layer 2 does not exist: choose 0 to 1"):
         model_attention_steps(model, [1, 2], layer=2)
