@@ -29,7 +29,10 @@ RIGHT = {  # the lectures' answers, in the words of a student
     "encoder-layer": ["d", "last", "the last"],
     "product": ["2nmk, nm+mk+nk", "2*n*m*k; n*(m+k) + m*k", "120, 47"],
     "projection": ["2bnd²/m, 2bnd², 2bnd+d²", "bnd·d/m, bnd^2, d² + 2bnd", "bnd²/m, bnd²"],
-    "kv-cache": ["2ndL", "2*L*d*n", "2 n d l", "18874368", "2bndL"],
+    "kv-cache": [
+        *("2ndL", "2*L*d*n", "2 n d l", "2bndL", "2*n*768*12", "18874368", "2*1,024*768*12", "18.9M", "18.9 million"),
+        *("18,874,368", "18_874_368", "18 874 368", "18'874'368", "18\u202f874\u202f368", "1.8874368e7"),
+    ],
     "summary": [
         "n²+s²+ns",
         "n^2 + s^2 + n s",
@@ -93,7 +96,13 @@ UNREADABLE = [
     ("product", "2xyz, 3"),
     ("product", "2nm(k, 3"),
     ("kv-cache", "n^99"),
+    ("kv-cache", "18874368, 1"),
+    ("kv-cache", "1e999999999"),
+    ("kv-cache", "(((9^12)^12)^12)^12"),
+    ("kv-cache", "(((n^12)^12)^12)^12"),
+    ("kv-cache", "n/0"),
     ("forgetting", "1"),
+    ("forgetting", "1e999,1,1"),
 ]
 
 
@@ -242,7 +251,16 @@ def test_long_formulas_are_refused():
             parse_polynomial(text, "nmk")
 
 
-@pytest.mark.parametrize("module", ["exercises.quiz", "exercises.quizzes"])
+def test_digits_are_joined_only_where_no_list_is_meant():
+    assert quiz.parse_numbers("100,200") == quiz.parse_numbers("100 200") == [100, 200]
+    assert quiz.parse_numbers("100_200, 4/3") == [100200, pytest.approx(4 / 3)]
+    assert QUIZZES["forgetting"].grade("100,100,-136").is_right
+    for text in ("100,200", "100 200", "100'200", "1.002e5", "100.2k", "100.2 thousand", "= 100*1,002"):
+        assert quiz.parse_numbers(text, is_single=True) == [100200]
+    assert quiz.parse_numbers("0.867,0.117", is_single=True) == [0.867, 0.117]
+
+
+@pytest.mark.parametrize("module", ["exercises.polynomials", "exercises.quiz", "exercises.quizzes"])
 def test_doctests_hold(module):
     failed, n = doctest.testmod(importlib.import_module(f"headway.{module}"))
     assert n > 0

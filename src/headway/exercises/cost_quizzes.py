@@ -160,7 +160,7 @@ def solve_kv_cache() -> Solution:
         "does not matter, unless heads share keys and values (grouped-query attention)."
     )  # fmt: skip
     sizes = {"b": 1, "n": 1024, "d": 768, "L": 12}
-    return Solution(FormulaAnswer("bndL", [part], sizes, method=method), explanation)
+    return Solution(FormulaAnswer("bndL", [part], sizes, tolerance=0.005, method=method), explanation)
 
 
 KV_CACHE = Quiz(

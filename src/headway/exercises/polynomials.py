@@ -1,4 +1,4 @@
-"""Formulas as a student types them: "2nmk", "b n d² + 4*b*n^2*d", "bnd·d/m".
+"""Formulas and numbers as a student types them: "2nmk", "b n d² + 4*b*n^2*d", "bnd·d/m", "12*12,288^2", "174 billion".
 
     parse_polynomial("2nmk", "nmk")                            2 n m k
     parse_polynomial("n(m + k)", "nmk").evaluate(n=2, m=3, k=4)   14
@@ -18,6 +18,19 @@ from headway.errors import InputError
 MAX_CHARACTERS = 200
 MAX_POWER = 12
 MAX_TERMS = 500
+MAX_DIGITS = 60  # of a coefficient, so that powers of powers stay cheap
+MAX_DEPTH = 20  # of parentheses
+SCALES = {
+    "%": Fraction(1, 100),
+    "k": Fraction(10**3),
+    "thousand": Fraction(10**3),
+    "m": Fraction(10**6),
+    "million": Fraction(10**6),
+    "b": Fraction(10**9),
+    "bn": Fraction(10**9),
+    "billion": Fraction(10**9),
+    "trillion": Fraction(10**12),
+}
 ORDINARY_DIGITS = {superscript: digit for digit, superscript in zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True)}
 
 Monomial = tuple[tuple[str, int], ...]  # sorted by symbol: (("b", 1), ("d", 2)) is b d²
@@ -58,7 +71,7 @@ class Polynomial:
                 for name, power in right:
                     powers[name] = powers.get(name, 0) + power
                 monomial = tuple(sorted((name, power) for name, power in powers.items() if power))
-                product = product + Polynomial({monomial: a * b})
+                product = product + Polynomial({_checked(monomial): _bounded(a * b)})
         return product
 
     __radd__, __rmul__ = __add__, __mul__
@@ -68,6 +81,8 @@ class Polynomial:
 
     def inverse(self) -> "Polynomial":
         """1 over it; only a product can be divided by."""
+        if not self.terms:
+            raise InputError("a division by 0 has no value")
         if len(self.terms) != 1:
             raise InputError("only a product can be divided by, such as d/m")
         ((monomial, coefficient),) = self.terms.items()
@@ -99,19 +114,42 @@ class Polynomial:
     def names(self) -> set[str]:
         return {name for monomial in self.terms for name, _ in monomial}
 
+    def at(self, sizes: Mapping[str, int]) -> "Polynomial":
+        """With numbers for these symbols."""
+        total = Polynomial({})
+        for monomial, coefficient in self.terms.items():
+            kept = tuple((name, power) for name, power in monomial if name not in sizes)
+            factors = (Fraction(sizes[name]) ** power for name, power in monomial if name in sizes)
+            total = total + Polynomial({kept: coefficient * prod(factors)})
+        return total
+
     def evaluate(self, **sizes: int) -> Fraction:
-        values = (
-            coefficient * prod(Fraction(sizes[name]) ** power for name, power in monomial)
-            for monomial, coefficient in self.terms.items()
-        )
-        return sum(values, Fraction(0))
+        return sum(self.at({name: sizes[name] for name in self.names}).terms.values(), Fraction(0))
 
     def __str__(self) -> str:
-        return " + ".join(_term(monomial, coefficient) for monomial, coefficient in self.terms.items()) or "0"
+        """ "2 n m k − n k"."""
+        text = ""
+        for monomial, coefficient in self.terms.items():
+            sign = (" − " if text else "−") if coefficient < 0 else (" + " if text else "")
+            text += sign + _term(monomial, abs(coefficient))
+        return text or "0"
 
 
 def _as_polynomial(value: "Polynomial | int") -> Polynomial:
     return value if isinstance(value, Polynomial) else Polynomial.constant(value)
+
+
+def _checked(monomial: Monomial) -> Monomial:
+    for name, power in monomial:
+        if abs(power) > MAX_POWER:
+            raise InputError(f"the power {power} of {name} is out of range: use at most {MAX_POWER}")
+    return monomial
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if max(abs(value.numerator), value.denominator) >= 10**MAX_DIGITS:
+        raise InputError(f"a number of more than {MAX_DIGITS} digits is too long to compare")
+    return value
 
 
 def describe_monomial(monomial: Monomial) -> str:
@@ -134,7 +172,26 @@ def _term(monomial: Monomial, coefficient: Fraction) -> str:
 
 # ── parsing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|([A-Za-z])|(\*\*|[-+*/^()]))")
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+TOKEN = re.compile(rf"\s*(?:({NUMBER})|([A-Za-z])|(\*\*|[-+*/^()]))")
+SCALE = re.compile(rf"\s*({'|'.join(sorted(SCALES, key=len, reverse=True))})(?![A-Za-z])", re.IGNORECASE)
+
+
+def join_digits(text: str, *, is_single: bool) -> str:
+    """18_874_368 and 18'874'368 are one number; so are 18,874,368 and 18 874 368 if `is_single`: no list is meant.
+
+    >>> join_digits("12 * 12,288^2", is_single=True), join_digits("100,200", is_single=False)
+    ('12 * 12288^2', '100,200')
+    """
+    plain = re.sub("[\u00a0\u2009\u202f]", " ", text)
+    plain = re.sub(r"(?<=\d)[_'’](?=\d)", "", plain)
+    if not is_single:
+        return plain
+    plain = re.sub(r"(?<![\d.,])\d{1,3}(?:, ?\d{3})+(?!\d)", lambda found: re.sub(", ?", "", found[0]), plain)
+    # Side by side, numbers are multiplied: spaces separate digits only if there is nothing else.
+    if re.fullmatch(r"\s*[-+]?\d{1,3}(?: \d{3})+(?:\.\d*)?\s*", plain):
+        plain = plain.replace(" ", "")
+    return plain
 
 
 def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
@@ -143,8 +200,7 @@ def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"a formula of {len(text)} characters is too long: use at most {MAX_CHARACTERS}")
     plain = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: "^" + "".join(map(ORDINARY_DIGITS.__getitem__, found[0])), text)
-    if found := re.fullmatch(r"\s*O\((.*)\)\s*", plain):
-        plain = found[1]
+    plain = re.sub(r"[OΘ]\s*(?=\()", "", plain)
     plain = plain.replace("·", "*").replace("×", "*").replace("⋅", "*").replace("−", "-")
     tokens, position = [], 0
     while plain[position:].strip():
@@ -155,8 +211,15 @@ def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
             raise InputError(
                 f"{wrong!r} in {text.strip()!r} is not a symbol of this quiz: use {', '.join(symbols.values())}"
             )
-        tokens.append(symbols[letter.lower()] if letter else found[1] or found[3].replace("**", "^"))
         position = found.end()
+        if found[1]:
+            number = parse_number(found[1])
+            scale = SCALE.match(plain, position)
+            if scale and not set(scale[1].lower()) <= symbols.keys():  # 2k is two thousand unless k is a symbol
+                number, position = _bounded(number * SCALES[scale[1].lower()]), scale.end()
+            tokens.append(str(number))
+        else:
+            tokens.append(symbols[letter.lower()] if letter else found[3].replace("**", "^"))
     if not tokens:
         raise InputError(f"no formula: write one in {', '.join(symbols.values())}")
     parser = _FormulaParser(tokens, text.strip())
@@ -165,11 +228,19 @@ def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
     return polynomial
 
 
+def parse_number(text: str) -> Fraction:
+    """A decimal number, exactly; an exponent is read before it is computed."""
+    mantissa, _, exponent = text.lower().partition("e")
+    if len(mantissa) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_DIGITS:
+        raise InputError(f"a number of more than {MAX_DIGITS} digits is too long to compare")
+    return _bounded(Fraction(text))
+
+
 class _FormulaParser:
     """sum = product (± product)*, product = power (·/ power)*, power = atom ^ number."""
 
     def __init__(self, tokens: list[str], text: str):
-        self.tokens, self.text = tokens, text
+        self.tokens, self.text, self.depth = tokens, text, 0
 
     def sum(self) -> Polynomial:
         sign = self._sign()
@@ -201,7 +272,11 @@ class _FormulaParser:
     def atom(self) -> Polynomial:
         token = self._next()
         if token == "(":
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise InputError(f"more than {MAX_DEPTH} parentheses are open in {self.text!r}")
             inner = self.sum()
+            self.depth -= 1
             if self._next() != ")":
                 raise InputError(f"{self.text!r} lacks a closing parenthesis")
             return inner

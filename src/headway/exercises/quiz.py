@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headway.errors import InputError, count
-from headway.exercises.polynomials import Polynomial, parse_polynomial
+from headway.exercises.polynomials import NUMBER, SCALES, Polynomial, join_digits, parse_number, parse_polynomial
 
 
 @dataclass(frozen=True)
@@ -60,28 +60,44 @@ class Quiz:
 
 # ── numbers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 MISTAKE_TOLERANCE = 0.005  # a wrong answer may be given with two digits
-SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "%": 0.01}
 
 
-def parse_numbers(text: str) -> list[float]:
+def parse_numbers(text: str, *, is_single: bool = False, sizes: Mapping[str, int] | None = None) -> list[float]:
     """Numbers separated by commas, semicolons or spaces; 88% is 0.88, 174B is 174e9, and 0.88 v₁ is 0.88.
+
+    An expression such as 4/3 is a number too, also in the symbols that have `sizes`. `is_single` says that no list is
+    meant: 18,874,368 is one number.
 
     >>> parse_numbers("[0.88, 12%]"), parse_numbers("0.88 v₁ + 0.12 v₂")
     ([0.88, 0.12], [0.88, 0.12])
+    >>> parse_numbers("3 d^2", sizes={"d": 10}), parse_numbers("1,200", is_single=True)
+    ([300.0], [1200.0])
     """
+    plain = join_digits(text.strip().lstrip("≈~="), is_single=is_single)
+    try:
+        return _parse_words(plain)
+    except InputError:
+        try:
+            parts = [part for part in re.split("[,;]", re.sub(r"[\[\]{}|]", " ", plain)) if part.strip()]
+            return [float(parse_polynomial(part, sizes or {}).evaluate(**(sizes or {}))) for part in parts]
+        except InputError:
+            if sizes:
+                raise
+        raise
+
+
+def _parse_words(text: str) -> list[float]:
     plain = re.sub(r"\*?\s*v_?[\d₀-₉]+", " ", text.replace("−", "-"))
     plain = re.sub(r"([-+])\s+(?=[\d.])", r"\1", re.sub(r"[\[\](){}|]", " ", plain))
-    if re.fullmatch(r"\s*\d{1,3}([,_ ]\d{3})+\s*", plain):  # 173,946,175,488 is one number
-        plain = re.sub(r"[,_ ]", "", plain)
     numbers = []
     for word in filter(None, re.split(r"[,;\s]+", plain)):
-        found = NUMBER.match(word)
-        rest = word[found.end() :].lower() if found else "?"
-        if found is None or (rest and rest not in SCALES):
+        found = re.match(f"([-+]?)({NUMBER})", word)
+        scale = word[found.end() :].lower() if found else "?"
+        if found is None or (scale and scale not in SCALES):
             raise InputError(f"{word!r} is not a number")
-        numbers.append(float(found[0]) * SCALES.get(rest, 1.0))
+        number = parse_number(found[2]) * SCALES.get(scale, 1)
+        numbers.append(float(-number if found[1] == "-" else number))
     return numbers
 
 
@@ -102,7 +118,7 @@ class NumbersAnswer:
         return ", ".join(f"{value:,.0f}" if self.is_relative else f"{value:.{self.digits}f}" for value in self.values)
 
     def grade(self, text: str) -> Verdict:
-        numbers = parse_numbers(text)
+        numbers = parse_numbers(text, is_single=len(self.values) == 1)
         if self._equal(numbers, self.values):
             return Verdict(True, "")
         for values, remark in self.also_right:
@@ -218,6 +234,7 @@ class FormulaAnswer:
     names: str  # the symbols that may be used, one letter each
     parts: Sequence[FormulaPart]
     sizes: Mapping[str, int] = field(default_factory=dict)  # a number is compared with the value at these
+    tolerance: float = 0.0  # of a number, relative
     method: str = ""
     n_optional: int = 0  # parts at the end that may be left out
 
@@ -225,10 +242,13 @@ class FormulaAnswer:
         return ", ".join(str(part.right) for part in self.parts)
 
     def grade(self, text: str) -> Verdict:
-        formulas = [formula for formula in re.split("[,;]", text) if formula.strip()]
+        plain = join_digits(text.strip().lstrip("≈~="), is_single=len(self.parts) == 1)
+        formulas = [formula for formula in re.split("[,;]", plain) if formula.strip()]
         if not len(self.parts) - self.n_optional <= len(formulas) <= len(self.parts):
             labels = ", ".join(part.label for part in self.parts)
-            raise InputError(f"{count(len(formulas), 'formula')} in {text!r}: this quiz asks for {labels}")
+            raise InputError(
+                f"{count(len(formulas), 'formula')} in {text!r}: this quiz asks for {len(self.parts)} ({labels})"
+            )
         verdicts = [self._grade_part(part, text) for part, text in zip(self.parts, formulas, strict=False)]
         feedback = "\n".join(verdict.feedback for verdict in verdicts if verdict.feedback)
         return Verdict(all(verdict.is_right for verdict in verdicts), feedback)
@@ -237,7 +257,7 @@ class FormulaAnswer:
         formula = parse_polynomial(text, self.names)
         label = f"{part.label}: " if len(self.parts) > 1 else ""
         if self._equal(formula, part.right):
-            return Verdict(True, "")
+            return Verdict(True, self._remark(formula, part))
         for other, remark in part.also_right:
             if self._equal(formula, other):
                 return Verdict(True, f"{label}{remark}")
@@ -247,10 +267,21 @@ class FormulaAnswer:
         return Verdict(False, f"{label}{formula} is wrong. {self.method}".strip())
 
     def _equal(self, formula: Polynomial, other: Polynomial) -> bool:
+        """The same polynomial, where symbols that `formula` lacks have their sizes."""
         if formula.terms == other.terms:
             return True
-        is_number = not formula.names and bool(self.sizes)
-        return is_number and formula.evaluate() == other.evaluate(**self.sizes)
+        value = self._at_sizes(formula, other)
+        if formula.names or value.names:
+            return formula.terms == value.terms
+        return abs(formula.evaluate() - value.evaluate()) <= self.tolerance * abs(value.evaluate())
+
+    def _at_sizes(self, formula: Polynomial, other: Polynomial) -> Polynomial:
+        return other.at({name: size for name, size in self.sizes.items() if name not in formula.names})
+
+    def _remark(self, formula: Polynomial, part: FormulaPart) -> str:
+        value = self._at_sizes(formula, part.right)
+        is_rounded = not formula.names and formula.terms != value.terms
+        return f"Rounded; exactly it is {int(value.evaluate()):,}." if is_rounded else ""
 
 
 # ── rules that are tried out ──────────────────────────────────────────────────────────────────────────────────────
