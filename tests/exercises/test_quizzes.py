@@ -57,7 +57,14 @@ WRONG = {  # an answer, and what it is met with
     },
     "softmax-axis": {"b": "Softmax over columns", "all": "sum to less than 1"},
     "causal-mask": {"a": "future", "c": "0/0"},
-    "swap": {"0.1,0.2,1.3,0.1,0.6,0.5": "kept the weights", "1,1,1,1,1,1": "Multiply each x_j"},
+    "swap": {
+        "0.1,0.2,1.3,0.1,0.6,0.5": "kept the weights",
+        "0.1,0.6,0.5": "kept the weights",
+        "0.1,0.2,1.3,0.1,1.3,0.2": "two entries",
+        "0.1,1.3,0.2": "two entries",
+        "1,1,1,1,1,1": "Multiply each x_j",
+        "1,1,1": "Multiply each x_j",
+    },
     "frequencies": {"a": "denominator", "same": "period"},
     "optimised": {"b,c,d,e,g": "without parameters", "b": "(g) missing", "abcdefgh": "data"},
     "why-mask": {"a": "softmax does that", "b": "all n² scores", "d": "same in every step"},
@@ -83,7 +90,15 @@ WRONG = {  # an answer, and what it is met with
         "231928233984": "cross",
         "7": "12 · 12288² · 96",
     },
-    "temperature": {"0.867": "without temperature", "0.472": "Divide", "1": "never reaches 1", "15,5,-5": "softmax"},
+    "temperature": {
+        "0.867": "without temperature",
+        "0.867,0.117,0.016": "without temperature",
+        "0.472": "multiplied",
+        "0.472,0.316,0.212": "multiplied",
+        "0.3,0.3,0.4": "Divide by the temperature",
+        "1": "never reaches 1",
+        "15,5,-5": "softmax",
+    },
 }  # fmt: skip
 UNREADABLE = [
     ("scaled-scores", "yes"),
@@ -104,6 +119,9 @@ UNREADABLE = [
     ("forgetting", "1"),
     ("forgetting", "1e999,1,1"),
 ]
+
+
+solution_of = functools.cache(lambda name: QUIZZES[name].solve())
 
 
 def test_there_are_fifteen_in_the_order_of_the_lectures():
@@ -132,6 +150,17 @@ def test_a_wrong_answer_is_met_with_what_is_wrong(name, answer, reason):
     verdict = QUIZZES[name].grade(answer)
     assert not verdict.is_right
     assert reason in verdict.feedback
+
+
+@given(st.sampled_from(["swap", "temperature", "scaled-scores"]), st.lists(st.integers(-9, 99), max_size=7))
+def test_an_answer_is_refused_for_its_count_not_for_its_numbers(name, numbers):
+    is_judged = len(numbers) in {"swap": (3, 6), "temperature": (1, 3), "scaled-scores": (2,)}[name]
+    try:
+        solution_of(name).answer.grade(",".join(map(str, numbers)))
+    except InputError:
+        assert not is_judged
+    else:
+        assert is_judged
 
 
 @pytest.mark.parametrize(("name", "answer"), UNREADABLE)
@@ -233,7 +262,6 @@ def test_a_formula_has_the_value_of_the_python_expression(n, m, k):
 
 
 PIECES = [*"nmkdLsb20²^()/*+-−,; a%.", "1e999", "nan", "**", "W_q", "v1", "O(", "1,000", "\N{INFINITY}"]
-solution_of = functools.cache(lambda name: QUIZZES[name].solve())
 
 
 @given(st.sampled_from(list(QUIZZES)), st.lists(st.sampled_from(PIECES), max_size=9).map("".join))

@@ -199,6 +199,7 @@ CAUSAL_MASK = Quiz(
 TOKENS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 2.0), (0.0, 0.0, 1.0))
 WEIGHTS = (0.1, 0.2, 0.6, 0.1)
 SWAP = (0, 2, 1, 3)  # x₂ and x₃ exchanged
+ENTRIES_EXCHANGED = "You exchanged two entries of x₄'. The tokens change places, not the entries of each token."
 
 
 def weighted_sum(weights: list[float], values: Tensor) -> list[float]:
@@ -213,7 +214,7 @@ def solve_swap() -> Solution:
     x, weights = torch.tensor(TOKENS), list(WEIGHTS)
     swapped_weights, swapped_x = [weights[i] for i in SWAP], x[list(SWAP)]
     before, after = weighted_sum(weights, x), weighted_sum(swapped_weights, swapped_x)
-    stayed = weighted_sum(weights, swapped_x)
+    stayed, exchanged = weighted_sum(weights, swapped_x), [before[i] for i in SWAP if i < len(before)]
     positions = sinusoid(torch.arange(len(x)), x.shape[1])
     with_positions = [
         weighted_sum(weights, x + positions),
@@ -225,6 +226,8 @@ def solve_swap() -> Solution:
                              "travels with its token: after the swap the weights are 0.1, 0.6, 0.2, 0.1."),
         ((*before, *[float(s) for s in swapped_x.sum(0)]), "The second is the sum without the weights."),
         (tuple(stayed), "You kept the weights in their places: after the swap they are 0.1, 0.6, 0.2, 0.1."),
+        ((*before, *exchanged), ENTRIES_EXCHANGED),
+        (exchanged, ENTRIES_EXCHANGED),
     ]  # fmt: skip
     both_right = [(tuple(before), "The same before and after.")] if before == after else []
     answer = NumbersAnswer(

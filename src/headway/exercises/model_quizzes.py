@@ -259,8 +259,10 @@ def solve_temperature() -> Solution:
         tolerance=2e-5,
         also_right=[(p, "")],
         wrong=[
-            ((at_one[0],), "That is the softmax without temperature. Divide the logits by 0.2 first."),
-            ((at_five[0],), "You multiplied the logits by 0.2. Divide: a low temperature sharpens."),
+            *[(given, "That is the softmax without temperature. Divide the logits by 0.2 first.")
+              for given in (at_one, at_one[:1])],
+            *[(given, "You multiplied the logits by 0.2. Divide: a low temperature sharpens.")
+              for given in (at_five, at_five[:1])],
             ((scaled[0],), "That is the scaled logit. Its softmax is still to take."),
             (scaled, "Those are the scaled logits. Now take their softmax."),
             ((1.0,), "Close, but a softmax never reaches 1: e⁵ / e¹⁵ = e⁻¹⁰ is left for the second token. Give "

@@ -104,7 +104,8 @@ def _parse_words(text: str) -> list[float]:
 @dataclass(frozen=True)
 class NumbersAnswer:
     """Right within `tolerance`, absolute or relative. `wrong` pairs the numbers that a mistake gives with the mistake,
-    `also_right` other numbers that are right with a remark."""
+    `also_right` other numbers that are right with a remark. An answer is judged if it has as many numbers as one of
+    these; whether it is refused must not tell whether it is right."""
 
     values: tuple[float, ...]
     digits: int = 2
@@ -127,7 +128,8 @@ class NumbersAnswer:
         for values, mistake in self.wrong:
             if self._equal(numbers, values, max(self.tolerance, MISTAKE_TOLERANCE)):
                 return Verdict(False, mistake)
-        if len(numbers) != len(self.values):
+        known = [self.values, *(values for values, _ in (*self.also_right, *self.wrong))]
+        if len(numbers) not in {len(values) for values in known}:
             raise InputError(f"{count(len(numbers), 'number')} in {text!r}: this quiz asks for {len(self.values)}")
         return Verdict(False, self.method)
 
