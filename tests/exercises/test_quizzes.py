@@ -27,10 +27,13 @@ RIGHT = {  # the lectures' answers, in the words of a student
     "optimised": ["b,c,e,g", "gbce", "W_q, W_k, W_v, W_1, W_2, embedding", "W_q W_k W₁ embedding"],
     "why-mask": ["c", "past"],
     "encoder-layer": ["d", "last", "the last"],
-    "product": ["2nmk, nm+mk+nk", "2*n*m*k; n*(m+k) + m*k", "120, 47"],
-    "projection": ["2bnd²/m, 2bnd², 2bnd+d²", "bnd·d/m, bnd^2, d² + 2bnd", "bnd²/m, bnd²"],
+    "product": ["2nmk, nm+mk+nk", "2*n*m*k; n*(m+k) + m*k", "120, 47", "n*k*(2m-1), nm+mk+nk", "105, 47"],
+    "projection": [
+        *("2bnd²/m, 2bnd², 2bnd+d²", "bnd·d/m, bnd^2, d² + 2bnd", "bnd²/m, bnd²"),
+        "bn(2d-1)d/m, bn(2d-1)d, 2bnd+d²",
+    ],
     "kv-cache": [
-        *("2ndL", "2*L*d*n", "2 n d l", "2bndL", "2*n*768*12", "18874368", "2*1,024*768*12", "18.9M", "18.9 million"),
+        *("2ndL", "2*L*d*n", "2 n d l", "2bndL", "2*n*768*12", "18874368", "2*1,024*768*12", "18.9M", "19 million"),
         *("18,874,368", "18_874_368", "18 874 368", "18'874'368", "18\u202f874\u202f368", "1.8874368e7"),
     ],
     "summary": [
@@ -80,7 +83,16 @@ WRONG = {  # an answer, and what it is met with
         "2bnd²/m, 2bnd²m, 2bnd+d²": "twice",
         "bnd²/m, bnd², 2bnd": "W^Q",
     },
-    "kv-cache": {"ndL": "Both", "2nd": "one layer", "3ndL": "Queries", "7": "key and a value"},
+    "kv-cache": {
+        "ndL": "Both",
+        "9.4M": "Both",
+        "2nd": "one layer",
+        "3ndL": "Queries",
+        "7": "key and a value",
+        "18874369": "key and a value",  # not rounded
+        "18.8M": "key and a value",
+        "20M": "key and a value",
+    },
     "summary": {"n²+s²": "cross-attention", "n²+ns": "encoder's", "n³+n²+s²+ns": "does not occur", "nd²": "is missing"},
     "forgetting": {"1,1,-1.1": "(0,1)", "1,1,-5": "both have seen a 1", "0,0,1": "(0,0)", "1,0,-0.6": "(1,0)"},
     "gpt3-size": {
@@ -271,6 +283,33 @@ def test_any_text_is_judged_or_refused(name, text):
     except InputError:
         return
     assert verdict.is_right or verdict.feedback
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("n*k*(2m-1)", "2 n m k − n k"),
+        ("-n-m", "−n − m"),
+        ("1-n", "1 − n"),
+        ("n-n", "0"),
+        ("-3/2", "−3/2"),
+        ("n-d/m²", "n − d/m²"),
+        ("2 O(n²) + O(m)", "2 n² + m"),
+    ],
+)
+def test_a_formula_is_printed_with_its_signs(text, printed):
+    formula = parse_polynomial(text, "nmkd")
+    assert str(formula) == printed
+    assert parse_polynomial(printed, "nmkd").terms == formula.terms
+
+
+def test_additions_but_one_are_counted_exactly():
+    """n k sums of m products, as a loop counts their operations."""
+    feedback = QUIZZES["product"].grade("nk(2m-1), nm+mk+nk").feedback
+    assert "The lecture counts 2 n m k" in feedback
+    n, m, k = 3, 4, 5
+    n_operations = sum(m + (m - 1) for _ in range(n * k))
+    assert QUIZZES["product"].grade(f"{n_operations}, 47").feedback == feedback
 
 
 def test_long_formulas_are_refused():

@@ -16,6 +16,9 @@ def _formula(text: str, names: str = "bnsmkdL") -> Polynomial:
     return parse_polynomial(text, names)
 
 
+FIRST_ADDITION = "that is exact: a sum of {} products takes one addition less. The lecture counts {}."
+
+
 def solve_product() -> Solution:
     # The functions of costs/operations.py only add and multiply, so they take formulas as well as numbers.
     n_m_k: Any = [Polynomial.symbol(name) for name in "nmk"]
@@ -25,6 +28,7 @@ def solve_product() -> Solution:
     operations = FormulaPart(
         "operations",
         flops,
+        also_right=[(_formula("nk(2m-1)"), FIRST_ADDITION.format("m", flops))],
         wrong=[
             (_formula("nmk"), "you counted a multiplication with its addition as one operation. Each of the nk "
                               "entries of AB "
@@ -82,7 +86,10 @@ def solve_projection() -> Solution:
     one = FormulaPart(
         "operations of one head",
         one_head,
-        also_right=[(halves[0], SLIDE_CONSTANT.format(one_head))],
+        also_right=[
+            (halves[0], SLIDE_CONSTANT.format(one_head)),
+            (_formula("bn(2d-1)d/m"), FIRST_ADDITION.format("d", one_head)),
+        ],
         wrong=[
             (halves[1], "that is all heads. One head has d/m columns of W^Q."),
             (all_heads, "that is all heads. One head has d/m columns of W^Q."),
@@ -92,7 +99,10 @@ def solve_projection() -> Solution:
     everything = FormulaPart(
         "operations of all heads",
         all_heads,
-        also_right=[(halves[1], SLIDE_CONSTANT.format(all_heads))],
+        also_right=[
+            (halves[1], SLIDE_CONSTANT.format(all_heads)),
+            (_formula("bn(2d-1)d"), FIRST_ADDITION.format("d", all_heads)),
+        ],
         wrong=[
             (_formula("bnd²m"), "you multiplied by the heads twice: m heads of d/m columns are d columns."),
             (_formula("2bnd²m"), "you multiplied by the heads twice: m heads of d/m columns are d columns."),
@@ -160,7 +170,7 @@ def solve_kv_cache() -> Solution:
         "does not matter, unless heads share keys and values (grouped-query attention)."
     )  # fmt: skip
     sizes = {"b": 1, "n": 1024, "d": 768, "L": 12}
-    return Solution(FormulaAnswer("bndL", [part], sizes, tolerance=0.005, method=method), explanation)
+    return Solution(FormulaAnswer("bndL", [part], sizes, may_round=True, method=method), explanation)
 
 
 KV_CACHE = Quiz(

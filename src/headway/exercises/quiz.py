@@ -13,6 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 from headway.errors import InputError, count
@@ -236,7 +237,7 @@ class FormulaAnswer:
     names: str  # the symbols that may be used, one letter each
     parts: Sequence[FormulaPart]
     sizes: Mapping[str, int] = field(default_factory=dict)  # a number is compared with the value at these
-    tolerance: float = 0.0  # of a number, relative
+    may_round: bool = False  # a number, to two digits or more
     method: str = ""
     n_optional: int = 0  # parts at the end that may be left out
 
@@ -270,12 +271,11 @@ class FormulaAnswer:
 
     def _equal(self, formula: Polynomial, other: Polynomial) -> bool:
         """The same polynomial, where symbols that `formula` lacks have their sizes."""
-        if formula.terms == other.terms:
-            return True
         value = self._at_sizes(formula, other)
-        if formula.names or value.names:
-            return formula.terms == value.terms
-        return abs(formula.evaluate() - value.evaluate()) <= self.tolerance * abs(value.evaluate())
+        if formula.terms == value.terms:
+            return True
+        is_number = not formula.names and not value.names
+        return is_number and self.may_round and is_rounding(formula.evaluate(), value.evaluate())
 
     def _at_sizes(self, formula: Polynomial, other: Polynomial) -> Polynomial:
         return other.at({name: size for name, size in self.sizes.items() if name not in formula.names})
@@ -284,6 +284,17 @@ class FormulaAnswer:
         value = self._at_sizes(formula, part.right)
         is_rounded = not formula.names and formula.terms != value.terms
         return f"Rounded; exactly it is {int(value.evaluate()):,}." if is_rounded else ""
+
+
+def is_rounding(number: Fraction, value: Fraction) -> bool:
+    """Whether a whole number with zeros at its end is `value`, rounded to two digits or more: 18,900,000 is 18,874,368.
+
+    >>> is_rounding(Fraction(18_870_000), Fraction(18_874_368)), is_rounding(Fraction(18_874_369), Fraction(18_874_368))
+    (True, False)
+    """
+    digits = str(number.numerator)
+    unit = 10 ** (len(digits) - len(digits.rstrip("0")))
+    return number.denominator == 1 < unit <= abs(value) / 10 and abs(number - value) <= Fraction(unit, 2)
 
 
 # ── rules that are tried out ──────────────────────────────────────────────────────────────────────────────────────
