@@ -109,6 +109,11 @@ WRONG = {  # an answer, and what it is met with
         "0.472,0.316,0.212": "multiplied",
         "0.3,0.3,0.4": "Divide by the temperature",
         "1": "never reaches 1",
+        "1.0,0,0": "never reaches 1",
+        "0.9999": "not to five digits",
+        "0.99999": "not to five digits",
+        "99.9%": "not to five digits",
+        "0.9999,0.0001,0": "not to five digits",
         "15,5,-5": "softmax",
     },
 }  # fmt: skip

@@ -9,7 +9,15 @@ from torch import Tensor
 from headway.analysis.model_summary import ModelSummary, summarize_model
 from headway.config import TransformerConfig, model_config
 from headway.costs import parameter_table
-from headway.exercises.quiz import Choice, ChoiceAnswer, NumbersAnswer, Quiz, Solution, list_choices
+from headway.exercises.quiz import (
+    MISTAKE_TOLERANCE,
+    Choice,
+    ChoiceAnswer,
+    NumbersAnswer,
+    Quiz,
+    Solution,
+    list_choices,
+)
 from headway.models import Transformer
 from headway.nn.positions import sinusoid
 from headway.sampling import SAMPLERS
@@ -265,10 +273,12 @@ def solve_temperature() -> Solution:
               for given in (at_five, at_five[:1])],
             ((scaled[0],), "That is the scaled logit. Its softmax is still to take."),
             (scaled, "Those are the scaled logits. Now take their softmax."),
-            ((1.0,), "Close, but a softmax never reaches 1: e⁵ / e¹⁵ = e⁻¹⁰ is left for the second token. Give "
-                     "five digits."),
+            *[(given, "Close, but a softmax never reaches 1: e⁵ / e¹⁵ = e⁻¹⁰ is left for the second token. Give "
+                      "five digits.") for given in ((1.0,), (1.0, 0.0, 0.0))],
             ((p[1],), "That is the probability of the second token."),
         ],
+        too_rough=(MISTAKE_TOLERANCE, "Close, but not to five digits: e⁵ / e¹⁵ = e⁻¹⁰ is left for the second token. "
+                                      "How far from 1 is the first?"),
         method="Divide by the temperature: [15, 5, −5]. Then e^15 / (e^15 + e^5 + e^−5), with five digits.",
     )  # fmt: skip
     explanation = (

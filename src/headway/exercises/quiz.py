@@ -62,6 +62,7 @@ class Quiz:
 # ── numbers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MISTAKE_TOLERANCE = 0.005  # a wrong answer may be given with two digits
+EXACT = 1e-9
 
 
 def parse_numbers(text: str, *, is_single: bool = False, sizes: Mapping[str, int] | None = None) -> list[float]:
@@ -114,6 +115,7 @@ class NumbersAnswer:
     is_relative: bool = False
     wrong: Sequence[tuple[Sequence[float], str]] = ()
     also_right: Sequence[tuple[Sequence[float], str]] = ()
+    too_rough: tuple[float, str] | None = None  # within this tolerance of a right answer: what is lacking
     method: str = ""  # how to compute it, for answers that no known mistake explains
 
     def __str__(self) -> str:
@@ -126,10 +128,14 @@ class NumbersAnswer:
         for values, remark in self.also_right:
             if self._equal(numbers, values):
                 return Verdict(True, remark)
-        for values, mistake in self.wrong:
-            if self._equal(numbers, values, max(self.tolerance, MISTAKE_TOLERANCE)):
-                return Verdict(False, mistake)
-        known = [self.values, *(values for values, _ in (*self.also_right, *self.wrong))]
+        right = [self.values, *(values for values, _ in self.also_right)]
+        rough = [(values, *self.too_rough) for values in right] if self.too_rough else []
+        exact = [(values, EXACT, mistake) for values, mistake in self.wrong]
+        loose = [(values, max(self.tolerance, MISTAKE_TOLERANCE), mistake) for values, mistake in self.wrong]
+        for values, tolerance, feedback in (*exact, *rough, *loose):
+            if self._equal(numbers, values, tolerance):
+                return Verdict(False, feedback)
+        known = [*right, *(values for values, _ in self.wrong)]
         if len(numbers) not in {len(values) for values in known}:
             raise InputError(f"{count(len(numbers), 'number')} in {text!r}: this quiz asks for {len(self.values)}")
         return Verdict(False, self.method)
