@@ -217,14 +217,17 @@ def solve_gpt3() -> Solution:
         ((4 * d * d * n_layers,), "You counted attention alone. The feed-forward network has another 8 d² per layer."),
         ((8 * d * d * n_layers,), "You counted the feed-forward network alone. Attention has another 4 d² per layer."),
         ((16 * d * d * n_layers,), "16 d² is a decoder layer with cross-attention. GPT has none: 12 d²."),
-        ((175e9,), "175 billion is the published, rounded size. Compute 12 d² L."),
-    ]
+        ((175e9,), f"175 billion is the published name: the rounded size of the whole model, {table.total:,}. "
+                   "Its layers have fewer. Compute 12 d² L."),
+    ]  # fmt: skip
     answer = NumbersAnswer(
         (estimate,),
         tolerance=0.001,
         is_relative=True,
         wrong=wrong,
-        also_right=[((table.total,), "That is the exact number, with embeddings, biases and norms.")],
+        also_right=[((table.total,), f"That is the whole model, with embeddings, biases and norms: {table.total:,}.")],
+        too_rough=(0.03, "Close. Give 12 d² L to three digits or more."),
+        sizes={"d": d, "L": n_layers},
         method="12 · 12288² · 96: per layer 4 d² for W_q, W_k, W_v and W_o and 8 d² for the feed-forward network.",
     )
     explanation = (
@@ -242,7 +245,7 @@ GPT3_SIZE = Quiz(
     "A",
     "A GPT layer of width d has about 12 d² parameters. GPT-3 has d = 12,288 and L = 96 layers.\n"
     "How many parameters do its layers have?",
-    "a number, such as 117M",
+    "a number, such as 117M, or a formula in d and L",
     solve_gpt3,
 )
 

@@ -3,7 +3,7 @@
 `Quiz.solve` runs Headway's own code, so an answer is never written down: change the code, and the answer changes. A
 wrong answer is compared with what known mistakes would give, and met with what went wrong.
 
-    NumbersAnswer     0.88, 0.12        numbers within a tolerance
+    NumbersAnswer     0.88, 0.12        numbers within a tolerance, or expressions with these values
     ChoiceAnswer      b                 one of several, or all that are right
     FormulaAnswer     2nmk, nm+mk+nk    formulas, however they are written, or their values at given sizes
     RuleAnswer        1, 1, -1.3        numbers that are tried out
@@ -117,12 +117,13 @@ class NumbersAnswer:
     also_right: Sequence[tuple[Sequence[float], str]] = ()
     too_rough: tuple[float, str] | None = None  # within this tolerance of a right answer: what is lacking
     method: str = ""  # how to compute it, for answers that no known mistake explains
+    sizes: Mapping[str, int] = field(default_factory=dict)  # an answer may be a formula in these
 
     def __str__(self) -> str:
         return ", ".join(f"{value:,.0f}" if self.is_relative else f"{value:.{self.digits}f}" for value in self.values)
 
     def grade(self, text: str) -> Verdict:
-        numbers = parse_numbers(text, is_single=len(self.values) == 1)
+        numbers = parse_numbers(text, is_single=len(self.values) == 1, sizes=self.sizes)
         if self._equal(numbers, self.values):
             return Verdict(True, "")
         for values, remark in self.also_right:
