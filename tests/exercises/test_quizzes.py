@@ -53,7 +53,7 @@ RIGHT = {  # the lectures' answers, in the words of a student
         *("12*12288^2*96", "12 · 12,288² · 96", "12*12288**2*96", "(4+8)*12288*12288*96", "96*1811939328"),
         *("12d²L", "12 d^2 L", "12*d**2*l", "L(4d²+8d²)", "12 d² · 96", "12d²L + 50257d + 2048d"),
     ],
-    "temperature": ["0.99995", "0.99995,0.0000454,0", "99.995%"],
+    "temperature": ["0.99995", "0.99995,0.0000454,0", "0.99995 0.00005 0", "99.995%", "1 - 4.54e-5"],
 }
 WRONG = {  # an answer, and what it is met with
     "scaled-scores": {
@@ -371,6 +371,7 @@ def test_digits_are_joined_only_where_no_list_is_meant():
     for text in ("100,200", "100 200", "100'200", "1.002e5", "100.2k", "100.2 thousand", "= 100*1,002"):
         assert quiz.parse_numbers(text, is_single=True) == [100200]
     assert quiz.parse_numbers("0.867,0.117", is_single=True) == [0.867, 0.117]
+    assert quiz.parse_numbers("0,999", is_single=True) == [0, 999]  # no number is grouped like this
 
 
 @pytest.mark.parametrize("module", ["exercises.polynomials", "exercises.quiz", "exercises.quizzes"])

@@ -187,7 +187,7 @@ def join_digits(text: str, *, is_single: bool) -> str:
     plain = re.sub(r"(?<=\d)[_'’](?=\d)", "", plain)
     if not is_single:
         return plain
-    plain = re.sub(r"(?<![\d.,])\d{1,3}(?:, ?\d{3})+(?!\d)", lambda found: re.sub(", ?", "", found[0]), plain)
+    plain = re.sub(r"(?<![\d.,])[1-9]\d{0,2}(?:, ?\d{3})+(?!\d)", lambda found: re.sub(", ?", "", found[0]), plain)
     # Side by side, numbers are multiplied: spaces separate digits only if there is nothing else.
     if re.fullmatch(r"\s*[-+]?\d{1,3}(?: \d{3})+(?:\.\d*)?\s*", plain):
         plain = plain.replace(" ", "")
@@ -208,9 +208,8 @@ def parse_polynomial(text: str, names: Iterable[str]) -> Polynomial:
         letter = found[2] if found else None
         if found is None or (letter and letter.lower() not in symbols):
             wrong = letter or plain[position:].strip()[0]
-            raise InputError(
-                f"{wrong!r} in {text.strip()!r} is not a symbol of this quiz: use {', '.join(symbols.values())}"
-            )
+            allowed = f"use {', '.join(symbols.values())}" if symbols else "use numbers alone"
+            raise InputError(f"{wrong!r} in {text.strip()!r} is not a symbol of this quiz: {allowed}")
         position = found.end()
         if found[1]:
             number = parse_number(found[1])

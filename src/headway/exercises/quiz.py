@@ -77,16 +77,20 @@ def parse_numbers(text: str, *, is_single: bool = False, sizes: Mapping[str, int
     ([300.0], [1200.0])
     """
     plain = join_digits(text.strip().lstrip("≈~="), is_single=is_single)
+    if is_single and re.search(r"\d\s*[-−+]\s", plain):  # 1 - 0.1; in a list, 0.88 v₁ + 0.12 v₂ are two numbers
+        return _parse_expressions(plain, sizes or {})
     try:
         return _parse_words(plain)
-    except InputError:
+    except InputError as error:
         try:
-            parts = [part for part in re.split("[,;]", re.sub(r"[\[\]{}|]", " ", plain)) if part.strip()]
-            return [float(parse_polynomial(part, sizes or {}).evaluate(**(sizes or {}))) for part in parts]
-        except InputError:
-            if sizes:
-                raise
-        raise
+            return _parse_expressions(plain, sizes or {})
+        except InputError as expression_error:
+            raise (expression_error if sizes else error) from None
+
+
+def _parse_expressions(text: str, sizes: Mapping[str, int]) -> list[float]:
+    parts = re.split("[,;]", re.sub(r"[\[\]{}|]", " ", text))
+    return [float(parse_polynomial(part, sizes).evaluate(**sizes)) for part in parts if part.strip()]
 
 
 def _parse_words(text: str) -> list[float]:
