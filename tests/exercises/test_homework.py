@@ -163,6 +163,51 @@ def test_a_planted_mistake_is_named_in_its_part_and_nowhere_else(mistake, part, 
     assert report[part].message
 
 
+ADD_POSITIONS = "output: Tensor = self.dropout(x + self.encoding[: x.size(1)])"
+IN_PLACE = {
+    "attention": (SCORES, "query /= math.sqrt(query.size(-1))\n    scores = query @ key.transpose(-2, -1)"),
+    "masked scores": (MASK, "scores.masked_fill_(~mask, -math.inf)"),
+    "positional encoding": (ADD_POSITIONS, "x += self.encoding[: x.size(1)]\n        output: Tensor = self.dropout(x)"),
+    "sublayer": (CONNECTION, "x += self.dropout(sublayer(self.norm(x)))\n        output: Tensor = x"),
+    "encoder layer": ("output: Tensor = self.sublayers[1](x, self.feed_forward)",
+                      "x += self.feed_forward(self.sublayers[1].norm(x))\n        output: Tensor = x"),
+    "decoder layer": ("output: Tensor = self.sublayers[2](x, self.feed_forward)",
+                      "x += self.feed_forward(self.sublayers[2].norm(x))\n        output: Tensor = x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", IN_PLACE)
+def test_a_right_solution_may_work_in_place(place, tmp_path):
+    report = report_on(tmp_path, changed(*IN_PLACE[place]))
+    assert report.passed, report
+
+
+def test_a_mistake_in_place_is_named(tmp_path):
+    shifted = "x += self.encoding[1 : x.size(1) + 1]\n        output: Tensor = self.dropout(x)"
+    assert report_on(tmp_path, changed(ADD_POSITIONS, shifted)).mistakes == ["positional encoding off by one"]
+    alone = "x = self.dropout(sublayer(self.norm(x)))\n        x += 0\n        output: Tensor = x"
+    assert report_on(tmp_path, changed(CONNECTION, alone)).mistakes == ["missing residual"]
+
+
+@pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.symbol)
+def test_every_call_has_inputs_of_its_own(part):
+    """Code that wipes what it is given gets the same again."""
+    seen = []
+
+    def wipe(*inputs, **_):
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        seen.append([x.clone() for x in tensors])
+        for x in tensors:
+            x.zero_()
+        return torch.zeros(1)
+
+    for _ in range(2):
+        for case in part.cases.values():
+            case([wipe, wipe] if part.symbol == "clones" else wipe)
+    first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert all(torch.equal(x, y) for xs, ys in zip(first, second, strict=True) for x, y in zip(xs, ys, strict=True))
+
+
 def test_two_mistakes_in_one_part_are_both_named(tmp_path):
     text = changed(SCORES, "scores = query @ key.transpose(-2, -1)", changed("softmax(dim=-1)", "softmax(dim=-2)"))
     report = report_on(tmp_path, text)

@@ -1,9 +1,11 @@
 """The parts of the homework: how each is built, on what it is tried, and which mistakes are known for it.
 
 A part is built from a namespace: the student's file, or the reference. Parts below it come from the reference in both
-cases, so that a wrong attention does not make everything above it wrong.
+cases, so that a wrong attention does not make everything above it wrong. Every call gets inputs of its own: code may
+work in place.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +76,11 @@ def causal(n: int) -> Tensor:
     return torch.ones(1, n, n, dtype=torch.bool).tril()
 
 
+def call(function: Any, *inputs: Tensor | None) -> Any:
+    """Call with copies of the inputs, since a right solution may change its own; equal ones stay one tensor."""
+    return function(*copy.deepcopy(inputs))
+
+
 # ── the mask and attention ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -89,7 +96,7 @@ def _attention_case(n_keys: int, mask: Tensor | None) -> Callable[[Any], Outputs
     q, k, v = random(B, H, T, K, seed=1), random(B, H, n_keys, K, seed=2), random(B, H, n_keys, K, seed=3)
 
     def run(attention: Any) -> Outputs:
-        result = attention(q, k, v, mask)
+        result = call(attention, q, k, v, mask)
         is_pair = isinstance(result, tuple) and len(result) == 2
         outputs: Outputs = dict(zip(("output", "weights"), result if is_pair else (result,), strict=False))
         weights = outputs.get("weights")
@@ -103,7 +110,7 @@ def _attention_case(n_keys: int, mask: Tensor | None) -> Callable[[Any], Outputs
 def _multi_head_case(n_keys: int, mask: Tensor | None, *, is_self: bool = False) -> Callable[[Any], Outputs]:
     query, key, value = random(B, T, D, seed=1), random(B, n_keys, D, seed=2), random(B, n_keys, D, seed=3)
     inputs = (query, query, query) if is_self else (query, key, value)
-    return lambda attend: {"output": attend(*inputs, mask)}
+    return lambda attend: {"output": call(attend, *inputs, mask)}
 
 
 ATTENTION_MISTAKES = (
@@ -158,22 +165,22 @@ def _decoder_layer(make: Any) -> Any:
 
 def _sublayer_case(seed: int) -> Callable[[Any], Outputs]:
     x, matrix = 2 * random(B, T, D, seed=seed) + 1, random(D, D, seed=9) / D**0.5
-    return lambda connect: {"output": connect(x, lambda y: torch.tanh(y @ matrix))}
+    return lambda connect: {"output": connect(x.clone(), lambda y: torch.tanh(y @ matrix))}
 
 
 def _encoder_case(mask: Tensor | None) -> Callable[[Any], Outputs]:
     x = 2 * random(B, S, D) + 0.5
-    return lambda encode: {"output": encode(x, mask)}
+    return lambda encode: {"output": call(encode, x, mask)}
 
 
 def _decoder_case(n_source: int, source_mask: Tensor | None, target_mask: Tensor | None) -> Callable[[Any], Outputs]:
     x, memory = 2 * random(B, T, D) + 0.5, random(B, n_source, D, seed=1)
-    return lambda decode: {"output": decode(x, memory, source_mask, target_mask)}
+    return lambda decode: {"output": call(decode, x, memory, source_mask, target_mask)}
 
 
 def _model_case(source_mask: Tensor | None, target_mask: Tensor | None) -> Callable[[Any], Outputs]:
     source, target = ids(S, V_SOURCE), ids(T, V, seed=1)
-    return lambda model: {"log-probabilities": model(source, target, source_mask, target_mask)}
+    return lambda model: {"log-probabilities": call(model, source, target, source_mask, target_mask)}
 
 
 def _by_sublayer(*places: str) -> tuple[str, ...]:
@@ -261,7 +268,7 @@ PARTS: tuple[HomeworkPart, ...] = (
         "x plus sin and cos of pos / 10000^(2i/d), pos from 0",
         build=lambda names: names["PositionalEncoding"](D, 0.0),
         cases={
-            f"{n} sequences of {length}": (lambda x: lambda encode: {"output": encode(x)})(random(n, length, D))
+            f"{n} sequences of {length}": (lambda x: lambda encode: {"output": call(encode, x)})(random(n, length, D))
             for n, length in ((2, 5), (1, 5), (3, 7))
         },
         mistakes=(
