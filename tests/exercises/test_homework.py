@@ -36,6 +36,12 @@ SPLIT = "return x.view(x.size(0), -1, self.n_heads, self.d_head).transpose(1, 2)
 LAYERS = "for layer in self.layers:\n            x = layer(x, mask)\n        output: Tensor = self.norm(x)"
 POSITION = "position = torch.arange(max_length).unsqueeze(1)  # (T, 1)"
 
+OWN_HEADS = (  # attention written anew inside MultiHeadAttention
+    "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))\n"
+    "        if mask is not None:\n            scores = scores.masked_fill(mask == 0, {fill})\n"
+    "        heads = scores.softmax({axis}) @ v"
+)
+
 # Mistake → part, and the changes that plant it: each a tuple of old and new text.
 PLANTED = {
     "no scale": [
@@ -58,7 +64,22 @@ PLANTED = {
         ("attention", "scores.softmax(dim=-1)", "F.softmax(scores, dim=1)"),
         ("attention", "scores.softmax(dim=-1)", "scores.softmax(0)"),
         ("attention", "scores.softmax(dim=-1)", "scores.transpose(-2, -1).softmax(-1).transpose(-2, -1)"),
+        ("attention", MASKED_SOFTMAX, "    if mask is not None:\n        scores = scores + (~mask) * -1e9\n"
+                                      "    weights = scores.softmax(dim=-2)\n"),
+        *(("multi-head attention", HEADS, OWN_HEADS.format(axis=axis, fill=fill))
+          for axis in (1, -2, 0) for fill in (-1e9, "-math.inf")),
         ("generator", "F.log_softmax(self.projection(x), dim=-1)", "F.log_softmax(self.projection(x), dim=1)"),
+    ],
+    "mask inverted": [
+        ("attention", MASK, "scores = scores.masked_fill(mask, -math.inf)"),
+        ("attention", MASK, "scores = scores.masked_fill(mask, -1e9)"),
+        ("attention", MASK, "scores = scores.masked_fill(mask != 0, torch.finfo(scores.dtype).min)"),
+        ("multi-head attention", HEADS, OWN_HEADS.replace("== 0", "== 1").format(axis=-1, fill=-1e9)),
+    ],
+    "mask fills with 0": [
+        ("attention", MASK, "scores = scores.masked_fill(~mask, 0)"),
+        ("attention", MASK, "scores = scores.masked_fill(~mask, 1e-9)"),
+        ("attention", MASK, "scores = scores * mask"),
     ],
     "no √d on embeddings": [
         ("embeddings", "return x * math.sqrt(self.d_model)", "return x"),
@@ -206,6 +227,35 @@ def test_every_call_has_inputs_of_its_own(part):
             case([wipe, wipe] if part.symbol == "clones" else wipe)
     first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
     assert all(torch.equal(x, y) for xs, ys in zip(first, second, strict=True) for x, y in zip(xs, ys, strict=True))
+
+
+@pytest.mark.parametrize("hidden", ["(~mask)", "(1 - mask.float())"])
+def test_nan_is_not_taken_for_a_known_mistake(hidden, tmp_path):
+    added = f"scores = scores + {hidden} * -math.inf"
+    result = report_on(tmp_path, changed(MASK, added))["attention"]
+    assert (result.status, result.mistakes) == ("wrong", ())
+    assert "your weights are NaN: 0 times −∞" in result.message
+    assert "masked_fill(~mask, −∞)" in result.message
+    own = OWN_HEADS.replace("scores.masked_fill(mask == 0, {fill})", f"scores + {hidden} * -math.inf").format(axis=-1)
+    result = report_on(tmp_path, changed(HEADS, own))["multi-head attention"]
+    assert (result.status, result.mistakes) == ("wrong", ())
+    assert "your output is NaN: 0 times −∞" in result.message
+
+
+def test_a_mistake_beside_nan_is_named(tmp_path):
+    text = changed(MASK, "scores = scores + (~mask) * -math.inf", changed("softmax(dim=-1)", "softmax(dim=-2)"))
+    result = report_on(tmp_path, text)["attention"]
+    assert result.mistakes == ("softmax over the wrong axis",)
+    assert "NaN" in result.message
+
+
+def test_remedies_speak_of_the_part(tmp_path):
+    message = report_on(tmp_path, changed("F.log_softmax(self.projection(x), dim=-1)",
+                                          "F.log_softmax(self.projection(x), dim=1)"))["generator"].message  # fmt: skip
+    assert "over the vocabulary, the last axis: log_softmax(dim=-1)" in message
+    assert "quer" not in message
+    message = report_on(tmp_path, changed(MASK, "scores = scores.masked_fill(~mask, 1e-9)"))["attention"].message
+    assert message.startswith("You fill with 0 (or a number near 0), not −∞")
 
 
 def test_two_mistakes_in_one_part_are_both_named(tmp_path):

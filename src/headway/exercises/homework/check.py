@@ -198,10 +198,14 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
     difference = _largest_difference(expected, trial)
     if difference is None:
         return result("right")
-    found = _diagnose(part, right, trial)
-    if found is not None:
-        mistakes = [MISTAKES[key] for key in found]
-        lines = [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes]
+    found, lines = _diagnose(part, right, trial), []
+    if found is None and (nan_cases := _nan_cases(trial)):
+        lines = [_explain_nan(nan_cases[0], trial.outputs[nan_cases[0]])]
+        rest = Trial({case: outputs for case, outputs in trial.outputs.items() if case not in nan_cases}, trial.errors)
+        found = _diagnose(part, right, rest, n_most=1) if _largest_difference(expected, rest) else None
+    if found is not None or lines:
+        mistakes = [MISTAKES[key] for key in found or ()]
+        lines = [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes] + lines
         names_found = tuple(dict.fromkeys(mistake.name for mistake in mistakes))
         return result("wrong", mistakes=names_found, message="\n".join(lines), difference=difference.size)
     if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file):
@@ -398,47 +402,75 @@ def _number(value: Tensor) -> str:
     return str(value.item()) if value.dtype == torch.bool else f"{value.item():.4g}"
 
 
-def _close(left: Tensor, right: Tensor) -> bool:
-    """NaN equals NaN: some mistakes give it, the reference alone never does."""
+def _close(left: Tensor, right: Tensor, *, equal_nan: bool = False) -> bool:
     same_shape = left.shape == right.shape
-    return same_shape and torch.allclose(left.double(), right.double(), rtol=ATOL, atol=ATOL, equal_nan=True)
+    return same_shape and torch.allclose(left.double(), right.double(), rtol=ATOL, atol=ATOL, equal_nan=equal_nan)
 
 
-def _diagnose(part: HomeworkPart, right: Any, trial: Trial) -> tuple[str, ...] | None:
+def _diagnose(part: HomeworkPart, right: Any, trial: Trial, n_most: int = 2) -> tuple[str, ...] | None:
     """The known mistakes with which the reference has the student's outputs: one, or two at once."""
-    for n in (1,) if part.symbol == "make_model" else (1, 2):
-        candidates = list(combinations(part.mistakes, n))
-        outputs = [_with_mistakes(part, right, mistakes) for mistakes in candidates]
-        # Weights that are masked late may hold anything where nothing should be seen: then the visible ones decide.
-        for compared in (None, ("output", "mask", "log-probabilities"), ("visible weights",)):
-            for mistakes, wrong in zip(candidates, outputs, strict=True):
-                if _equals(trial, wrong, compared):
-                    return mistakes
+    n_most = 1 if part.symbol == "make_model" else n_most
+    cases = (*trial.outputs, *trial.errors)
+    for n in range(1, n_most + 1):
+        for variant in ((), *((key,) for key in part.variants)):
+            candidates = list(combinations(part.mistakes, n))
+            outputs = [_with_mistakes(part, right, (*mistakes, *variant), cases) for mistakes in candidates]
+            # Weights that are masked late may hold anything where nothing should be seen: then the visible ones decide.
+            for compared in (None, ("output", "mask", "log-probabilities"), ("visible weights",)):
+                for mistakes, wrong in zip(candidates, outputs, strict=True):
+                    if _equals(trial, wrong, compared):
+                        return mistakes
     return None
 
 
 @torch.no_grad()
-def _with_mistakes(part: HomeworkPart, right: Any, mistakes: tuple[str, ...]) -> dict[str, Outputs]:
+def _with_mistakes(
+    part: HomeworkPart, right: Any, mistakes: tuple[str, ...], cases: tuple[str, ...] | None = None
+) -> dict[str, Outputs]:
     """The outputs of the reference with these mistakes. A case is left out where shapes then do not fit."""
     outputs = {}
     with plant(*mistakes):
-        for case, run in part.cases.items():
+        for case in part.cases if cases is None else cases:
             with contextlib.suppress(RuntimeError):
-                outputs[case] = run(right)
+                outputs[case] = part.cases[case](right)
     return outputs
 
 
 def _equals(trial: Trial, wrong: dict[str, Outputs], compared: tuple[str, ...] | None) -> bool:
-    """Whether the student's code crashes where the wrong reference does, and has its outputs elsewhere."""
+    """Whether the student's code crashes where the wrong reference does, and has its outputs elsewhere.
+
+    NaN equals NaN, since some mistakes give it; but where there are any, numbers beside them have to agree too.
+    """
     if wrong.keys() != trial.outputs.keys():
         return False
-    pairs = [
-        (trial.outputs[case].get(name), value)
+    triples = [
+        (case, trial.outputs[case].get(name), value)
         for case, outputs in wrong.items()
         for name, value in outputs.items()
         if compared is None or name in compared
     ]
-    return bool(pairs) and all(student is not None and _close(student, value) for student, value in pairs)
+    if not triples:
+        return False
+    if not all(student is not None and _close(student, value, equal_nan=True) for _, student, value in triples):
+        return False
+    with_nan = {case for case, _, value in triples if value.isnan().any()}
+    beside = [value for case, _, value in triples if case in with_nan]
+    return not with_nan or any((value.isfinite() & (value != 0)).any() for value in beside)
+
+
+def _nan_cases(trial: Trial) -> list[str]:
+    return [case for case, outputs in trial.outputs.items() if any(value.isnan().any() for value in outputs.values())]
+
+
+def _explain_nan(case: str, outputs: Outputs) -> str:
+    """Why the outputs are NaN: nearly always the mask."""
+    what = "weights are" if "weights" in outputs and outputs["weights"].isnan().any() else "output is"
+    if "mask" not in case or case.startswith("no "):
+        return f"With {case}, your {what} NaN: look for 0 / 0, ∞ − ∞ and 0 times ∞."
+    cause = "0 times −∞ is NaN, and so is the softmax of a row that is −∞ throughout"
+    return (
+        f"With {case}, your {what} NaN: {cause}. Use masked_fill(~mask, −∞), which writes −∞ where nothing is visible."
+    )
 
 
 def _positions_are_shifted(expected: dict[str, Outputs], trial: Trial) -> bool:

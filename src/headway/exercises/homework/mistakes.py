@@ -32,6 +32,14 @@ def _wrong_axis(axis: str) -> HomeworkMistake:
     )
 
 
+def _wrong_vocabulary_axis(axis: str) -> HomeworkMistake:
+    return HomeworkMistake(
+        "softmax over the wrong axis",
+        f"your probabilities sum to 1 over {axis} instead of the vocabulary",
+        "Each position's probabilities sum to 1 over the vocabulary, the last axis: log_softmax(dim=-1).",
+    )
+
+
 def _shared(matrix: str, head: str) -> HomeworkMistake:
     return HomeworkMistake(
         "shared head weights",
@@ -74,8 +82,10 @@ MISTAKES: dict[str, HomeworkMistake] = {
         "mask after softmax", "your weights are masked after the softmax and no longer sum to 1", _MASK
     ),
     "mask ignored": HomeworkMistake("mask ignored", "your weights are those without a mask", _MASK),
-    "mask multiplied": HomeworkMistake(
-        "mask multiplied", "you multiply scores by the mask: a score of 0 still gets weight", _MASK
+    "hidden scores are 0": HomeworkMistake(
+        "mask fills with 0",
+        "you fill with 0 (or a number near 0), not −∞, or multiply scores by the mask: e⁰ = 1 still gets weight",
+        _MASK,
     ),
     "mask inverted in attention": HomeworkMistake(
         "mask inverted", "you mask what may be attended to", "Fill where the mask is False: masked_fill(~mask, −∞)."
@@ -182,8 +192,8 @@ MISTAKES: dict[str, HomeworkMistake] = {
     "probabilities instead of log-probabilities": HomeworkMistake(
         "softmax without log", "you return probabilities", "Apply log_softmax(dim=-1)."
     ),
-    "log-softmax over positions": _wrong_axis("the positions instead of the vocabulary"),
-    "log-softmax over the batch": _wrong_axis("the batch instead of the vocabulary"),
+    "log-softmax over positions": _wrong_vocabulary_axis("the positions"),
+    "log-softmax over the batch": _wrong_vocabulary_axis("the batch"),
     # Sublayers
     "norm after the residual": HomeworkMistake(
         "norm order", "you normalise after the residual, norm(x + sublayer(x)): post-norm", _PRE_NORM

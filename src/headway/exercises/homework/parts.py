@@ -48,6 +48,7 @@ class HomeworkPart:
     """`build` makes the part from a namespace, `cases` call it: description → outputs by name.
 
     `below` are the names that the part may use; they are taken from the reference. `mistakes` are keys of MISTAKES.
+    `variants` are planted beside them in turn: other ways to write the right version, which differ where it is wrong.
     """
 
     name: str
@@ -56,6 +57,7 @@ class HomeworkPart:
     build: Callable[[Namespace], Any]
     cases: Mapping[str, Callable[[Any], Outputs]]
     mistakes: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
 
 
@@ -123,7 +125,7 @@ ATTENTION_MISTAKES = (
     "divided by √n",
     "multiplied by √d_k",
     "mask ignored",
-    "mask multiplied",
+    "hidden scores are 0",
     "mask inverted in attention",
 )
 HEAD_MISTAKES = (
@@ -229,9 +231,10 @@ PARTS: tuple[HomeworkPart, ...] = (
         cases={
             "no mask": _attention_case(T, None),
             "a causal mask": _attention_case(T, causal(T)),
-            "keys of another length, padded": _attention_case(S, padding(S).unsqueeze(1)),
+            "a padding mask and keys of another length": _attention_case(S, padding(S).unsqueeze(1)),
         },
         mistakes=ATTENTION_MISTAKES,
+        variants=(reference.FINITE_FILL,),
     ),
     HomeworkPart(
         "clones",
@@ -249,9 +252,10 @@ PARTS: tuple[HomeworkPart, ...] = (
             "self-attention": _multi_head_case(T, None, is_self=True),
             "query, key and value of their own": _multi_head_case(T, None),
             "a causal mask": _multi_head_case(T, causal(T)),
-            "keys of another length, padded": _multi_head_case(S, padding(S)),
+            "a padding mask and keys of another length": _multi_head_case(S, padding(S)),
         },
         mistakes=(*HEAD_MISTAKES, *ATTENTION_MISTAKES),
+        variants=(reference.FINITE_FILL,),
         below=("attention", "clones"),
     ),
     HomeworkPart(
