@@ -288,6 +288,7 @@ def test_a_mistake_in_the_assembly_is_named(tmp_path):
     result = report_on(tmp_path, text)["whole model"]
     assert result.mistakes == ("shared weights",)
     assert "self_attention.linears.0.weight and" in result.message
+    assert result.message.startswith("decoder.layers.0.")  # a name, as it is
 
 
 def test_heads_that_share_a_projection_in_another_way_are_named(tmp_path):
@@ -329,6 +330,41 @@ def test_missing_names_and_other_parameters_are_told(tmp_path):
 
 def test_renamed_modules_are_matched_in_order(tmp_path):
     assert report_on(tmp_path, SOLUTION.replace("self.linears", "self.projections")).passed
+
+
+NAMES = ("to_query, to_key, to_value, to_output = self.linears",
+         "to_query, to_key, to_value, to_output = self.wq, self.wk, self.wv, self.wo")  # fmt: skip
+
+
+def with_own_names(*names):
+    made = "\n        ".join(f"self.{name} = nn.Linear(d_model, d_model)" for name in names)
+    return changed(*NAMES, changed(LINEARS, made))
+
+
+def test_projections_in_another_order_are_told_and_not_diagnosed(tmp_path):
+    assert report_on(tmp_path, with_own_names("wq", "wk", "wv", "wo")).passed
+    for order in (("wo", "wv", "wk", "wq"), ("wk", "wq", "wv", "wo")):
+        result = report_on(tmp_path, with_own_names(*order))["multi-head attention"]
+        assert (result.status, result.mistakes) == ("wrong", ())
+        assert "right if W^Q, W^K, W^V and W^O are wq, wk, wv, wo" in result.message
+        assert "matched by order when names differ: keep the names of homework.py" in result.message
+    swapped = with_own_names("wq", "wk", "wv", "wo").replace("self.wq, self.wk,", "self.wk, self.wq,")
+    assert report_on(tmp_path, swapped).mistakes == ["swapped Q and K"]
+    swapped = changed("to_query, to_key, to_value, to_output", "to_key, to_query, to_value, to_output")
+    assert report_on(tmp_path, swapped.replace("self.linears", "self.maps")).mistakes == ["swapped Q and K"]
+    text = changed("to_output(concatenated)", "to_output(concatenated) + 1", with_own_names(*order))
+    assert "in another order" in report_on(tmp_path, text)["multi-head attention"].message
+
+
+def test_joint_projections_are_not_called_shared(tmp_path):
+    text = changed(LINEARS, "self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)")
+    body = "wq, wk, wv = self.qkv.weight.chunk(3)\n        bq, bk, bv = self.qkv.bias.chunk(3)\n        "
+    text = changed(NAMES[0], body + "to_query, to_key, to_value = (lambda x, w=w, b=b: F.linear(x, w, b) for w, b in "
+                   "((wq, bq), (wk, bk), (wv, bv)))\n        to_output = self.out", text)  # fmt: skip
+    result = report_on(tmp_path, text)["multi-head attention"]
+    assert (result.status, result.mistakes) == ("wrong", ())
+    assert "Its parameters are not those of examples/homework/homework.py; keep __init__" in result.message
+    assert "Not expected: qkv.weight (72, 24)" in result.message
 
 
 def test_code_that_does_not_end_is_stopped(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ has the student's outputs: that is the diagnosis. If none has, the report names 
 """
 
 import contextlib
+import copy
 import importlib.util
 import re
 import signal
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -189,15 +190,20 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
         with _patched(module, below) as names, torch.no_grad():
             with _guarded(file, PART_SECONDS):
                 student = part.build(names)
-            _load_weights(part, right, student)
+            is_by_order = _load_weights(part, right, student)
             trial = _try_student(part, student, file)
-        expected = _with_mistakes(part, right, ())
-        _check_outputs(part, trial)
+            expected = _with_mistakes(part, right, ())
+            _check_outputs(part, trial)
+            difference = _largest_difference(expected, trial)
+            order = _right_order(part, student, expected, file) if is_by_order and difference else []
     except StudentError as error:
         return result(**error.result)
-    difference = _largest_difference(expected, trial)
     if difference is None:
         return result("right")
+    if order:
+        message = f"It is right if W^Q, W^K, W^V and W^O are {', '.join(order)}, but you create them in another order."
+        rule = "Weights are matched by order when names differ: keep the names of homework.py."
+        return result("wrong", message=f"{message} {rule}", difference=difference.size)
     found, lines = _diagnose(part, right, trial), []
     if found is None and (nan_cases := _nan_cases(trial)):
         lines = [_explain_nan(nan_cases[0], trial.outputs[nan_cases[0]])]
@@ -217,7 +223,8 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
         return result("wrong", mistakes=(mistake.name,), message=message, difference=difference.size)
     if trial.errors:
         return result(**_explain_crash(part, next(iter(trial.errors.values()))))
-    return result("wrong", message=difference.message, difference=difference.size)
+    message = difference.message + ("\n" + _explain_order(part, student) if is_by_order else "")
+    return result("wrong", message=message, difference=difference.size)
 
 
 @cache
@@ -270,10 +277,10 @@ def _check_outputs(part: HomeworkPart, trial: Trial) -> None:
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _load_weights(part: HomeworkPart, right: Any, student: Any) -> None:
-    """Give the student's part the weights of the reference: by name, or in order if the names differ."""
+def _load_weights(part: HomeworkPart, right: Any, student: Any) -> bool:
+    """Give the student's part the weights of the reference: by name, or in order if the names differ (then True)."""
     if not isinstance(right, nn.Module):
-        return
+        return False
     if not isinstance(student, nn.Module):
         message = f"{part.symbol} makes a {type(student).__name__}, not an nn.Module"
         raise StudentError(status="wrong", message=message)
@@ -282,7 +289,8 @@ def _load_weights(part: HomeworkPart, right: Any, student: Any) -> None:
     ours, theirs = dict(right.named_parameters()), dict(student.named_parameters())
     if part.symbol == "MultiHeadAttention":
         _check_heads(theirs)
-    if {name: p.shape for name, p in ours.items()} == {name: p.shape for name, p in theirs.items()}:
+    is_by_name = {name: p.shape for name, p in ours.items()} == {name: p.shape for name, p in theirs.items()}
+    if is_by_name:
         pairs = [(ours[name], theirs[name]) for name in ours]
     elif [p.shape for p in ours.values()] == [p.shape for p in theirs.values()]:
         pairs = list(zip(ours.values(), theirs.values(), strict=True))
@@ -291,6 +299,38 @@ def _load_weights(part: HomeworkPart, right: Any, student: Any) -> None:
     with torch.no_grad():
         for source, target in pairs:
             target.copy_(source)
+    return not is_by_name
+
+
+def _explain_order(part: HomeworkPart, student: nn.Module) -> str:
+    ours = next(name for name, _ in _build_reference(part).named_parameters())
+    theirs = next(name for name, _ in student.named_parameters())
+    matched = f"weights are matched by order when names differ ({ours} with {theirs} first)"
+    return f"Or its parameters are in another order: {matched}. Keep the names of homework.py."
+
+
+def _right_order(part: HomeworkPart, student: nn.Module, expected: dict[str, Outputs], file: Path) -> list[str]:
+    """The order of the four projections in which multi-head attention is right, if the names do not tell it.
+
+    Empty if there is none. The weights are left as they were.
+    """
+    modules = {name: module for name, module in student.named_modules() if isinstance(module, nn.Linear)}
+    names = list(modules)
+    is_in_order = all(letter in name.lower() or name[-1].isdigit() for letter, name in zip("qkv", names, strict=False))
+    if part.symbol != "MultiHeadAttention" or len(names) != 4 or is_in_order:
+        return []
+    states = [copy.deepcopy(module.state_dict()) for module in modules.values()]
+    orders = list(permutations(names))
+    try:
+        for order in orders[1:]:
+            for name, state in zip(order, states, strict=True):
+                modules[name].load_state_dict(state)
+            if _largest_difference(expected, _try_student(part, student, file)) is None:
+                return list(order)
+    finally:
+        for module, state in zip(modules.values(), states, strict=True):
+            module.load_state_dict(state)
+    return []
 
 
 def _check_shared(part: HomeworkPart, student: nn.Module) -> None:
@@ -308,7 +348,7 @@ def _check_shared(part: HomeworkPart, student: nn.Module) -> None:
     elif part.symbol == "MultiHeadAttention":
         message, mistake = f"The heads share weights between W^Q, W^K, W^V and W^O: {tensors}.", SHARED_HEADS
     else:
-        message, mistake = f"{tensors[0].upper()}{tensors[1:]}. Each needs weights of its own.", "shared weights"
+        message, mistake = f"{tensors}. Each needs weights of its own.", "shared weights"
     raise StudentError(status="wrong", mistakes=(mistake,), message=message)
 
 
@@ -321,7 +361,8 @@ def _check_heads(parameters: dict[str, nn.Parameter]) -> None:
         shape = tuple(matrices[small[0]].shape)
         message = f"All heads share {small[0]} of shape {shape}. {remedy}"
         raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
-    if len(matrices) < 3 and not small:
+    is_joint = any(p.numel() >= 3 * D * D for p in matrices.values())  # W^Q, W^K and W^V in one
+    if len(matrices) < 3 and not small and not is_joint:
         message = f"There are {len(matrices)} matrices, so the heads' projections share weights. {remedy}"
         raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
     for name, matrix in list(matrices.items())[:3]:
