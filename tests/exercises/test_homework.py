@@ -7,6 +7,7 @@ import ast
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -369,9 +370,43 @@ def test_joint_projections_are_not_called_shared(tmp_path):
 
 def test_code_that_does_not_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(check, "PART_SECONDS", 0.1)
-    report = report_on(tmp_path, changed("    scores = query", "    while True:\n        pass\n    scores = query"))
+    loop = "    while True:\n        try:\n            query + 1\n        except Exception:\n            pass\n"
+    report = report_on(tmp_path, changed("    scores = query", loop + "    scores = query"))
     assert report["attention"].status == "crashed"
-    assert "TimeoutError" in report["attention"].message
+    assert "TimeoutError: it takes more than 0.1 seconds" in report["attention"].message
+    assert report["attention"].line is not None
+    assert {result.status for result in report.results if result.name != "attention"} == {"right"}
+
+
+def test_a_file_in_which_nothing_ends_is_checked_in_bounded_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "PART_SECONDS", 0.2)
+    monkeypatch.setattr(check, "LATE_SECONDS", 0.02)
+    text = changed("    scores = query", "    while True:\n        pass\n    scores = query")
+    text = changed("        output: Tensor = self.dropout(x + self", "        while True:\n            pass\n        "
+                   "output: Tensor = self.dropout(x + self", text)  # fmt: skip
+    start = time.process_time()
+    report = report_on(tmp_path, text)
+    assert "more than 0.2 seconds" in report["attention"].message  # all of its cases together
+    assert "more than 0.02 seconds" in report["positional encoding"].message
+    assert report["whole model"].status == "right"
+    assert time.process_time() - start < 0.2 + 0.02 + 0.5
+
+
+@pytest.mark.parametrize(
+    ("new", "fault"),
+    [
+        ("torch.ones(1, n, n).tril()", "It returns float32, expected bool"),
+        ("torch.ones(1, n, n).tril().long()", "It returns int64, expected bool"),
+        ("torch.ones(n, n, dtype=torch.bool).tril()", "it returns shape (5, 5), expected (1, 5, 5)"),
+    ],
+)
+def test_a_mask_of_another_form_is_the_masks_fault(new, fault, tmp_path):
+    report = report_on(tmp_path, changed(TRIANGLE, new))
+    assert fault in report["mask"].message
+    assert [result.name for result in report.results if result.status != "right"] == ["mask"]
+    result = report_on(tmp_path, changed(TRIANGLE, new.replace("tril()", "tril(1)")))["mask"]
+    assert result.mistakes == ("mask off by one",)
+    assert fault in result.message
 
 
 @pytest.mark.parametrize(

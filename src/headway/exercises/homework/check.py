@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -31,8 +32,9 @@ from headway.exercises.homework.reference import plant
 from headway.exercises.homework.report import HomeworkReport, PartResult
 
 ATOL = 1e-4  # float32 rounding is far below it, every known mistake above it (by test)
-IMPORT_SECONDS = 60.0
-PART_SECONDS = 20.0
+IMPORT_SECONDS = 30.0
+PART_SECONDS = 10.0  # of the student's code in one part; a right one takes milliseconds
+LATE_SECONDS = 2.0  # the same, once a part has not ended
 SHARED_HEADS = "shared head weights"
 
 
@@ -48,12 +50,15 @@ def check_homework(file: str | Path) -> HomeworkReport:
     if not file.is_file():
         raise DataError(f"no file {file}: copy examples/homework/homework.py and fill in the blanks")
     results: list[PartResult] = []
+    seconds = PART_SECONDS
     with _imported(file) as module:
         for part in PARTS:
             below = part.below
             if part.symbol == "make_model":  # the student's own parts where they are right
                 below = tuple(result.symbol for result in results if result.status != "right")
-            result = _check_part(part, module, file, below)
+            result = _check_part(part, module, file, below, seconds)
+            if "TimeoutError" in result.message:
+                seconds = min(seconds, LATE_SECONDS)
             if part.symbol == "make_model" and below and result.status == "right":
                 others = f"With the reference in place of {', '.join(below)}."
                 result = replace(result, message=others)
@@ -85,7 +90,7 @@ def _imported(file: Path) -> Iterator[ModuleType]:
     sys.path.insert(0, folder)
     try:
         try:
-            with _guarded(file, IMPORT_SECONDS):
+            with _guarded(file, Timer(IMPORT_SECONDS)):
                 spec.loader.exec_module(module)
         except StudentError as error:
             raise DataError(f"{file} cannot be imported: {error.result['message']}") from None
@@ -95,11 +100,23 @@ def _imported(file: Path) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
+@dataclass
+class Timer:
+    """How long the student's code may run, and how long it has."""
+
+    seconds: float
+    used: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.used >= self.seconds
+
+
 @contextlib.contextmanager
-def _guarded(file: Path, seconds: float) -> Iterator[None]:
+def _guarded(file: Path, timer: Timer) -> Iterator[None]:
     """Run the student's code: what it prints goes to stderr, what it raises becomes a `StudentError`."""
     try:
-        with contextlib.redirect_stdout(sys.stderr), _time_limit(seconds):
+        with contextlib.redirect_stdout(sys.stderr), _time_limit(timer):
             yield
     except (KeyboardInterrupt, StudentError):
         raise
@@ -118,22 +135,30 @@ def _guarded(file: Path, seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` in the block after so long. Only the main thread of a system with SIGALRM can be stopped."""
+def _time_limit(timer: Timer) -> Iterator[None]:
+    """Raise `TimeoutError` in the block when the time is over: in the main thread of a system with SIGALRM only."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    class TimeOver(BaseException):
+        """One that `except Exception` lets through."""
+
     def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"it takes more than {seconds:.0f} seconds")
+        raise TimeOver
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    start = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, max(timer.seconds - timer.used, 1e-3))
     try:
         yield
+    except TimeOver as error:
+        message = f"it takes more than {timer.seconds:.3g} seconds"
+        raise TimeoutError(message).with_traceback(error.__traceback__) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        timer.used += time.monotonic() - start
 
 
 def _frames(error: BaseException, file: Path) -> list[traceback.FrameSummary]:
@@ -178,7 +203,9 @@ class Trial:
     errors: dict[str, StudentError] = field(default_factory=dict)
 
 
-def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple[str, ...]) -> PartResult:
+def _check_part(
+    part: HomeworkPart, module: ModuleType, file: Path, below: tuple[str, ...], seconds: float
+) -> PartResult:
     def result(status: Any, **fields: Any) -> PartResult:
         return PartResult(part.name, part.symbol, status, part.statement, **fields)
 
@@ -186,20 +213,22 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
         hint = "keep the names of examples/homework/homework.py"
         return result("missing", message=f"{file.name} defines no {part.symbol}: {hint}")
     right = _build_reference(part)
+    timer = Timer(seconds)
     try:
         with _patched(module, below) as names, torch.no_grad():
-            with _guarded(file, PART_SECONDS):
+            with _guarded(file, timer):
                 student = part.build(names)
             is_by_order = _load_weights(part, right, student)
-            trial = _try_student(part, student, file)
+            trial = _try_student(part, student, file, timer)
             expected = _with_mistakes(part, right, ())
             _check_outputs(part, trial)
+            faults = _unify_masks(expected, trial) if part.symbol == "causal_mask" else []
             difference = _largest_difference(expected, trial)
-            order = _right_order(part, student, expected, file) if is_by_order and difference else []
+            order = _right_order(part, student, expected, file, timer) if is_by_order and difference else []
     except StudentError as error:
         return result(**error.result)
     if difference is None:
-        return result("right")
+        return result("wrong", message="\n".join(faults)) if faults else result("right")
     if order:
         message = f"It is right if W^Q, W^K, W^V and W^O are {', '.join(order)}, but you create them in another order."
         rule = "Weights are matched by order when names differ: keep the names of homework.py."
@@ -211,10 +240,10 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
         found = _diagnose(part, right, rest, n_most=1) if _largest_difference(expected, rest) else None
     if found is not None or lines:
         mistakes = [MISTAKES[key] for key in found or ()]
-        lines = [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes] + lines
+        lines = [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes] + lines + faults
         names_found = tuple(dict.fromkeys(mistake.name for mistake in mistakes))
         return result("wrong", mistakes=names_found, message="\n".join(lines), difference=difference.size)
-    if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file):
+    if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file, timer):
         message = "All heads get the same queries, keys or values: they share weights. Give each its own columns."
         return result("wrong", mistakes=(SHARED_HEADS,), message=message, difference=difference.size)
     if part.symbol == "PositionalEncoding" and _positions_are_shifted(expected, trial):
@@ -223,8 +252,8 @@ def _check_part(part: HomeworkPart, module: ModuleType, file: Path, below: tuple
         return result("wrong", mistakes=(mistake.name,), message=message, difference=difference.size)
     if trial.errors:
         return result(**_explain_crash(part, next(iter(trial.errors.values()))))
-    message = difference.message + ("\n" + _explain_order(part, student) if is_by_order else "")
-    return result("wrong", message=message, difference=difference.size)
+    lines = [difference.message, *([_explain_order(part, student)] if is_by_order else []), *faults]
+    return result("wrong", message="\n".join(lines), difference=difference.size)
 
 
 @cache
@@ -243,14 +272,14 @@ def _build_reference(part: HomeworkPart) -> Any:
     return right
 
 
-def _try_student(part: HomeworkPart, student: Any, file: Path) -> Trial:
+def _try_student(part: HomeworkPart, student: Any, file: Path, timer: Timer) -> Trial:
     trial = Trial()
     for case, run in part.cases.items():
         try:
-            with _guarded(file, PART_SECONDS):
+            with _guarded(file, timer):
                 trial.outputs[case] = run(student)
         except StudentError as error:
-            if error.result["status"] == "not done yet":
+            if error.result["status"] == "not done yet" or timer.is_over:
                 raise
             trial.errors[case] = error
     return trial
@@ -267,11 +296,25 @@ def _check_outputs(part: HomeworkPart, trial: Trial) -> None:
                 raise StudentError(status="wrong", message=message)
         if part.symbol == "attention" and "weights" not in outputs:
             raise StudentError(status="wrong", message="Return two tensors: the output and the weights.")
-        if part.symbol == "causal_mask":
-            if not outputs["mask"].isfinite().all():
-                message = "The mask holds −∞: it is True where a position may be attended to, and False elsewhere."
-                raise StudentError(status="wrong", message=message)
-            outputs["mask"] = outputs["mask"] != 0  # ones and zeros will do
+        if part.symbol == "causal_mask" and not outputs["mask"].isfinite().all():
+            message = "The mask holds −∞: it is True where a position may be attended to, and False elsewhere."
+            raise StudentError(status="wrong", message=message)
+
+
+def _unify_masks(expected: dict[str, Outputs], trial: Trial) -> list[str]:
+    """Make masks boolean, with an axis for the batch, so that they can be compared; say where they were not."""
+    faults = {}
+    for case, outputs in trial.outputs.items():
+        mask, right = outputs["mask"], expected[case]["mask"]
+        if mask.shape == right.shape[1:]:
+            shapes = f"{tuple(mask.shape)}, expected {tuple(right.shape)}"
+            faults.setdefault("shape", f"With {case} it returns shape {shapes}: the first axis is that of the batch.")
+            mask = mask[None]
+        if mask.dtype != torch.bool:
+            kind = str(mask.dtype).removeprefix("torch.")
+            faults.setdefault("dtype", f"It returns {kind}, expected bool: True where a position may be attended to.")
+        outputs["mask"] = mask != 0
+    return list(faults.values())
 
 
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -309,7 +352,9 @@ def _explain_order(part: HomeworkPart, student: nn.Module) -> str:
     return f"Or its parameters are in another order: {matched}. Keep the names of homework.py."
 
 
-def _right_order(part: HomeworkPart, student: nn.Module, expected: dict[str, Outputs], file: Path) -> list[str]:
+def _right_order(
+    part: HomeworkPart, student: nn.Module, expected: dict[str, Outputs], file: Path, timer: Timer
+) -> list[str]:
     """The order of the four projections in which multi-head attention is right, if the names do not tell it.
 
     Empty if there is none. The weights are left as they were.
@@ -325,7 +370,7 @@ def _right_order(part: HomeworkPart, student: nn.Module, expected: dict[str, Out
         for order in orders[1:]:
             for name, state in zip(order, states, strict=True):
                 modules[name].load_state_dict(state)
-            if _largest_difference(expected, _try_student(part, student, file)) is None:
+            if _largest_difference(expected, _try_student(part, student, file, timer)) is None:
                 return list(order)
     finally:
         for module, state in zip(modules.values(), states, strict=True):
@@ -373,7 +418,7 @@ def _check_heads(parameters: dict[str, nn.Parameter]) -> None:
                 raise StudentError(status="wrong", mistakes=(SHARED_HEADS,), message=message)
 
 
-def _heads_are_equal(part: HomeworkPart, module: ModuleType, student: Any, file: Path) -> bool:
+def _heads_are_equal(part: HomeworkPart, module: ModuleType, student: Any, file: Path, timer: Timer) -> bool:
     """Whether all heads of the student attend with the same queries, keys or values, whatever these are."""
     calls: list[tuple[Tensor, ...]] = []
 
@@ -383,7 +428,7 @@ def _heads_are_equal(part: HomeworkPart, module: ModuleType, student: Any, file:
 
     with _patched(module, part.below), contextlib.suppress(StudentError), torch.no_grad():
         vars(module)["attention"] = recorded
-        with _guarded(file, PART_SECONDS):
+        with _guarded(file, timer):
             next(iter(part.cases.values()))(student)
     heads = [x for call in calls for x in call if isinstance(x, Tensor) and x.dim() == 4 and x.shape[1] == H]
     differences = [x - x[:, :, :1] for x in heads]  # between positions: biases cancel
