@@ -125,6 +125,22 @@ PLANTED = {
         ("mask", TRIANGLE, "~torch.ones(1, n, n, dtype=torch.bool).triu(2)"),
         ("mask", TRIANGLE, "torch.triu(torch.ones(1, n, n), diagonal=0) == 0"),
         ("mask", TRIANGLE, "torch.arange(n)[None, None] < torch.arange(n)[None, :, None]"),
+        *(("attention", MASK, f"mask = {moved}\n        {MASK}") for moved in (
+            "mask.roll(1, -1)", "mask.roll(-1, -1)", "mask.roll(1, -2)", "F.pad(mask, (1, 0))[..., :-1]",
+            "mask & torch.ones_like(mask).tril(-1)", "mask & torch.ones_like(scores, dtype=torch.bool).tril(-1)",
+            "mask | torch.ones_like(scores, dtype=torch.bool).tril(1)")),
+        ("attention", MASK, "scores = scores.masked_fill(~mask.roll(1, -1), -1e9)"),
+        ("multi-head attention", "mask = mask.unsqueeze(1)", "mask = F.pad(mask, (0, 1))[..., 1:].unsqueeze(1)"),
+        ("multi-head attention", HEADS, OWN_HEADS.replace("mask == 0", "mask.roll(-1, -2) == 0")
+                                                 .format(axis=-1, fill=-1e9)),
+        ("decoder layer", "self.self_attention(x, x, x, target_mask)",
+         "self.self_attention(x, x, x, None if target_mask is None else target_mask | target_mask.roll(-1, -2))"),
+        ("decoder layer", "self.self_attention(x, x, x, target_mask)",
+         "self.self_attention(x, x, x, None if target_mask is None else F.pad(target_mask, (0, 1))[..., 1:])"),
+        ("encoder layer", "self.self_attention(x, x, x, mask)",
+         "self.self_attention(x, x, x, None if mask is None else mask.roll(1, -1))"),
+        ("decoder", "x = layer(x, memory, source_mask, target_mask)",
+         "x = layer(x, memory, source_mask, None if target_mask is None else target_mask.roll(1, -1))"),
     ],
     "shared head weights": [
         ("multi-head attention", SPLIT, SPLIT + "[:, :1].expand(-1, self.n_heads, -1, -1)"),
@@ -290,6 +306,14 @@ def test_a_mistake_in_the_assembly_is_named(tmp_path):
     assert result.mistakes == ("shared weights",)
     assert "self_attention.linears.0.weight and" in result.message
     assert result.message.startswith("decoder.layers.0.")  # a name, as it is
+
+
+def test_the_side_without_a_root_is_told(tmp_path):
+    for side in ("source", "target"):
+        old = f"Embeddings({side}_vocab, d_model),"
+        result = report_on(tmp_path, changed(old, old.replace("),", ").table,")))["whole model"]
+        assert result.mistakes == ("no √d on embeddings",)
+        assert f"The vectors of the {side} are the rows of the table" in result.message
 
 
 def test_heads_that_share_a_projection_in_another_way_are_named(tmp_path):
@@ -464,14 +488,15 @@ def test_the_reference_is_headways_own():
 def test_every_known_mistake_of_a_part_changes_its_output(part):
     right = check._build_reference(part)
     expected = check._with_mistakes(part, right, ())
-    for key in part.mistakes if part.symbol != "make_model" else ():
+    for key in part.mistakes + part.rare if part.symbol != "make_model" else ():
         wrong = check._with_mistakes(part, right, (key,))
         assert not check._equals(check.Trial(expected), wrong, None), key
 
 
 def test_every_known_mistake_belongs_to_a_part():
-    known = {key for part in parts.PARTS if part.symbol != "make_model" for key in part.mistakes}
-    assert set(MISTAKES) - known == {"no causal mask"}
+    known = {key for part in parts.PARTS if part.symbol != "make_model" for key in part.mistakes + part.rare}
+    of_the_model = {"no causal mask", "no √d on embeddings, source", "no √d on embeddings, target"}
+    assert set(MISTAKES) - known == of_the_model
     assert known <= set(MISTAKES)
     assert set(PLANTED) <= {mistake.name for mistake in MISTAKES.values()}
 

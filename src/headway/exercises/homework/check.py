@@ -303,7 +303,7 @@ def _check_outputs(part: HomeworkPart, trial: Trial) -> None:
 
 def _unify_masks(expected: dict[str, Outputs], trial: Trial) -> list[str]:
     """Make masks boolean, with an axis for the batch, so that they can be compared; say where they were not."""
-    faults = {}
+    faults: dict[str, str] = {}
     for case, outputs in trial.outputs.items():
         mask, right = outputs["mask"], expected[case]["mask"]
         if mask.shape == right.shape[1:]:
@@ -496,11 +496,10 @@ def _close(left: Tensor, right: Tensor, *, equal_nan: bool = False) -> bool:
 def _diagnose(part: HomeworkPart, right: Any, trial: Trial, n_most: int = 2) -> tuple[str, ...] | None:
     """The known mistakes with which the reference has the student's outputs: one, or two at once."""
     n_most = 1 if part.symbol == "make_model" else n_most
-    cases = (*trial.outputs, *trial.errors)
     for n in range(1, n_most + 1):
         for variant in ((), *((key,) for key in part.variants)):
-            candidates = list(combinations(part.mistakes, n))
-            outputs = [_with_mistakes(part, right, (*mistakes, *variant), cases) for mistakes in candidates]
+            candidates = list(combinations(part.mistakes + (part.rare if n == 1 else ()), n))
+            outputs = [_with_mistakes(part, right, (*mistakes, *variant), trial) for mistakes in candidates]
             # Weights that are masked late may hold anything where nothing should be seen: then the visible ones decide.
             for compared in (None, ("output", "mask", "log-probabilities"), ("visible weights",)):
                 for mistakes, wrong in zip(candidates, outputs, strict=True):
@@ -511,15 +510,25 @@ def _diagnose(part: HomeworkPart, right: Any, trial: Trial, n_most: int = 2) -> 
 
 @torch.no_grad()
 def _with_mistakes(
-    part: HomeworkPart, right: Any, mistakes: tuple[str, ...], cases: tuple[str, ...] | None = None
+    part: HomeworkPart, right: Any, mistakes: tuple[str, ...], trial: Trial | None = None
 ) -> dict[str, Outputs]:
-    """The outputs of the reference with these mistakes. A case is left out where shapes then do not fit."""
+    """The outputs of the reference with these mistakes. A case is left out where shapes then do not fit.
+
+    With a trial, only its cases are run, and none are returned once one differs from it.
+    """
     outputs = {}
     with plant(*mistakes):
-        for case in part.cases if cases is None else cases:
+        for case in part.cases if trial is None else (*trial.outputs, *trial.errors):
             with contextlib.suppress(RuntimeError):
                 outputs[case] = part.cases[case](right)
+            if trial is not None and case in trial.outputs and not _agree(trial.outputs[case], outputs.get(case, {})):
+                return {}
     return outputs
+
+
+def _agree(student: Outputs, wrong: Outputs) -> bool:
+    """Whether at least one output is the same."""
+    return any(name in student and _close(student[name], value, equal_nan=True) for name, value in wrong.items())
 
 
 def _equals(trial: Trial, wrong: dict[str, Outputs], compared: tuple[str, ...] | None) -> bool:

@@ -5,7 +5,7 @@ The keys are those that reference.py plants. Several keys may be one mistake: ma
 
 from dataclasses import dataclass
 
-from headway.exercises.homework.reference import ORDINALS
+from headway.exercises.homework.reference import MOVED_MASKS, ORDINALS
 
 PLACES = ("self-attention", "cross-attention", "feed-forward")  # of a sublayer in its layer
 
@@ -262,6 +262,23 @@ MISTAKES: dict[str, HomeworkMistake] = {
         "no causal mask", "without a target mask your model sees what it predicts", "Default to causal_mask(T)."
     ),
 }  # fmt: skip
+
+# The mask is right, but moved by one where it is used: in attention, or by a layer that passes it on.
+# A source mask has one row for all queries.
+_AS_IT_IS = "Use the mask as it is: row t, column s says whether query t may attend to key s."
+MOVED_SOURCE_MASKS = tuple(f"source {key}" for key in MOVED_MASKS if "key" in key)
+MOVED_TARGET_MASKS = tuple(f"target {key}" for key in MOVED_MASKS)
+MISTAKES |= {
+    key: HomeworkMistake("mask off by one", f"you use the {key.replace('-1', '−1')}", _AS_IT_IS)
+    for key in (*MOVED_MASKS, *MOVED_SOURCE_MASKS, *MOVED_TARGET_MASKS)
+}
+
+MISTAKES |= {
+    f"no √d on embeddings, {side}": HomeworkMistake(
+        "no √d on embeddings", f"the vectors of the {side} are the rows of the table, not scaled", _EMBEDDING
+    )
+    for side in ("source", "target")
+}
 
 # The same mistake in one sublayer of a layer only.
 SUBLAYER_MISTAKES = (

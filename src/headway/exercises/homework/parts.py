@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from headway.exercises.homework import reference
-from headway.exercises.homework.mistakes import MISTAKES, PLACES, SUBLAYER_MISTAKES
+from headway.exercises.homework.mistakes import (
+    MISTAKES,
+    MOVED_SOURCE_MASKS,
+    MOVED_TARGET_MASKS,
+    PLACES,
+    SUBLAYER_MISTAKES,
+)
 
 # Sizes, all different where a mix-up would otherwise go unnoticed.
 B, T, S, H, K, F, V_SOURCE, V = 2, 5, 7, 4, 6, 32, 11, 13
@@ -48,6 +54,7 @@ class HomeworkPart:
     """`build` makes the part from a namespace, `cases` call it: description → outputs by name.
 
     `below` are the names that the part may use; they are taken from the reference. `mistakes` are keys of MISTAKES.
+    `rare` ones are tried alone, not in pairs.
     `variants` are planted beside them in turn: other ways to write the right version, which differ where it is wrong.
     """
 
@@ -57,6 +64,7 @@ class HomeworkPart:
     build: Callable[[Namespace], Any]
     cases: Mapping[str, Callable[[Any], Outputs]]
     mistakes: tuple[str, ...] = ()
+    rare: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
 
@@ -230,6 +238,7 @@ PARTS: tuple[HomeworkPart, ...] = (
             "a padding mask and keys of another length": _attention_case(S, padding(S).unsqueeze(1)),
         },
         mistakes=ATTENTION_MISTAKES,
+        rare=tuple(reference.MOVED_MASKS),
         variants=(reference.FINITE_FILL,),
     ),
     HomeworkPart(
@@ -251,6 +260,7 @@ PARTS: tuple[HomeworkPart, ...] = (
             "a padding mask and keys of another length": _multi_head_case(S, padding(S)),
         },
         mistakes=(*HEAD_MISTAKES, *ATTENTION_MISTAKES),
+        rare=tuple(reference.MOVED_MASKS),
         variants=(reference.FINITE_FILL,),
         below=("attention", "clones"),
     ),
@@ -322,6 +332,7 @@ PARTS: tuple[HomeworkPart, ...] = (
         build=lambda names: _encoder_layer(names["EncoderLayer"]),
         cases=ENCODER_CASES,
         mistakes=(*_by_sublayer(PLACES[0], PLACES[2]), "feed-forward first", *LAYER_MISTAKES),
+        rare=MOVED_SOURCE_MASKS,
         below=("clones", "SublayerConnection", "attention", "MultiHeadAttention", "FeedForward"),
     ),
     HomeworkPart(
@@ -331,6 +342,7 @@ PARTS: tuple[HomeworkPart, ...] = (
         build=lambda names: names["Encoder"](_encoder_layer(reference.ReferenceEncoderLayer), N_LAYERS, D),
         cases=ENCODER_CASES,
         mistakes=STACK_MISTAKES,
+        rare=MOVED_SOURCE_MASKS,
         below=("clones", "SublayerConnection", "EncoderLayer"),
     ),
     HomeworkPart(
@@ -340,6 +352,7 @@ PARTS: tuple[HomeworkPart, ...] = (
         build=lambda names: _decoder_layer(names["DecoderLayer"]),
         cases=DECODER_CASES,
         mistakes=(*_by_sublayer(*PLACES), *DECODER_MISTAKES, *LAYER_MISTAKES),
+        rare=(*MOVED_TARGET_MASKS, *MOVED_SOURCE_MASKS),
         below=("clones", "SublayerConnection", "attention", "MultiHeadAttention", "FeedForward"),
     ),
     HomeworkPart(
@@ -349,6 +362,7 @@ PARTS: tuple[HomeworkPart, ...] = (
         build=lambda names: names["Decoder"](_decoder_layer(reference.ReferenceDecoderLayer), N_LAYERS, D),
         cases=DECODER_CASES,
         mistakes=(*STACK_MISTAKES, "target mask not passed on", "masks exchanged"),
+        rare=(*MOVED_TARGET_MASKS, *MOVED_SOURCE_MASKS),
         below=("clones", "SublayerConnection", "DecoderLayer"),
     ),
     HomeworkPart(

@@ -50,6 +50,35 @@ FINITE_FILL = "hidden scores are −1e9"  # as right as −∞, but other mistak
 WRONG_AXES = {"softmax over queries": -2, "softmax over heads": -3, "softmax over the batch": 0}
 
 
+# A mask (…, T or 1, S) that is moved by one where it is used, and the number of queries → what is used instead.
+MOVED_MASKS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "mask rolled by 1 along the keys": lambda mask, _: mask.roll(1, -1),
+    "mask rolled by -1 along the keys": lambda mask, _: mask.roll(-1, -1),
+    "mask rolled by 1 along the queries": lambda mask, _: mask.roll(1, -2),
+    "mask rolled by -1 along the queries": lambda mask, _: mask.roll(-1, -2),
+    "mask moved by 1 along the keys": lambda mask, _: F.pad(mask, (1, 0))[..., :-1],
+    "mask moved by -1 along the keys": lambda mask, _: F.pad(mask, (0, 1))[..., 1:],
+    "mask moved by 1 along the queries": lambda mask, _: F.pad(mask, (0, 0, 1, 0))[..., :-1, :],
+    "mask moved by -1 along the queries": lambda mask, _: F.pad(mask, (0, 0, 0, 1))[..., 1:, :],
+    "mask or that of the key before": lambda mask, _: mask | mask.roll(1, -1),
+    "mask and that of the key after": lambda mask, _: mask & mask.roll(-1, -1),
+    "mask or that of the query after": lambda mask, _: mask | mask.roll(-1, -2),
+    "mask and that of the query before": lambda mask, _: mask & mask.roll(1, -2),
+    "mask without its diagonal": lambda mask, _: mask & torch.ones_like(mask).tril(-1),
+    "mask without the diagonal": lambda mask, n: mask & mask.new_ones(n, mask.shape[-1]).tril(-1),
+    "mask and a diagonal more": lambda mask, n: mask | mask.new_ones(n, mask.shape[-1]).tril(1),
+}
+
+
+def _moved(mask: Tensor | None, n_queries: int, prefix: str = "") -> Tensor | None:
+    """The mask, unless a mistake that moves it is planted: `prefix` says which mask of a layer."""
+    if mask is not None:
+        for name, move in MOVED_MASKS.items():
+            if planted(prefix + name):
+                return move(mask, n_queries)
+    return mask
+
+
 def reference_causal_mask(n: int) -> Tensor:
     shift = next((offset for name, offset in SHIFTS.items() if planted(name)), 0)
     mask = torch.ones(1, n, n, dtype=torch.bool).tril(shift)
@@ -64,6 +93,7 @@ def reference_attention(
     if planted("Q and K swapped"):
         query, key = key, query
     scores = query @ key.transpose(-2, -1)
+    mask = _moved(mask, scores.shape[-2])
     d_k = query.shape[-1]
     if planted("divided by d_k"):
         scores = scores / d_k
@@ -140,14 +170,17 @@ class ReferenceMultiHeadAttention(nn.Module):
 
 
 class ReferenceEmbeddings(nn.Module):
+    """`side` is "source" or "target" in a model; √d may be forgotten on one of them only."""
+
     def __init__(self, vocab_size: int, d_model: int):
         super().__init__()
         self.table = nn.Embedding(vocab_size, d_model)
         self.d_model = d_model
+        self.side = ""
 
     def forward(self, ids: Tensor) -> Tensor:
         scale = math.sqrt(self.d_model)
-        if planted("no √d on embeddings"):
+        if planted("no √d on embeddings") or planted(f"no √d on embeddings, {self.side}"):
             scale = 1.0
         elif planted("embeddings divided by √d"):
             scale = 1 / scale
@@ -276,7 +309,7 @@ class ReferenceEncoderLayer(nn.Module):
         self.sublayers = _placed(sublayers, ("self-attention", "feed-forward"))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        mask = None if planted("source mask not passed on") else mask
+        mask = None if planted("source mask not passed on") else _moved(mask, x.shape[1], "source ")
         if planted("feed-forward first"):
             return self.sublayers[1](self.sublayers[0](x, self.feed_forward), lambda x: self._attend(x, mask))
         second = self.sublayers[0 if planted("one norm for all sublayers") else 1]
@@ -317,6 +350,8 @@ class ReferenceDecoderLayer(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, source_mask: Tensor | None, target_mask: Tensor | None) -> Tensor:
         source_mask = None if planted("source mask not passed on") else source_mask
         target_mask = None if planted("target mask not passed on") else target_mask
+        source_mask = _moved(source_mask, x.shape[1], "source ")
+        target_mask = _moved(target_mask, x.shape[1], "target ")
         if planted("masks exchanged"):
             source_mask, target_mask = target_mask, source_mask
 
@@ -418,15 +453,17 @@ def reference_model(
     def feed_forward() -> nn.Module:
         return ReferenceFeedForward(d_model, d_ff, dropout)
 
-    def embedding(vocab_size: int) -> nn.Module:
-        return nn.Sequential(ReferenceEmbeddings(vocab_size, d_model), ReferencePositionalEncoding(d_model, dropout))
+    def embedding(vocab_size: int, side: str) -> nn.Module:
+        embeddings = ReferenceEmbeddings(vocab_size, d_model)
+        embeddings.side = side
+        return nn.Sequential(embeddings, ReferencePositionalEncoding(d_model, dropout))
 
     return ReferenceEncoderDecoder(
         ReferenceEncoder(ReferenceEncoderLayer(d_model, attend(), feed_forward(), dropout), n_layers, d_model),
         ReferenceDecoder(
             ReferenceDecoderLayer(d_model, attend(), attend(), feed_forward(), dropout), n_layers, d_model
         ),
-        embedding(source_vocab),
-        embedding(target_vocab),
+        embedding(source_vocab, "source"),
+        embedding(target_vocab, "target"),
         ReferenceGenerator(d_model, target_vocab),
     )
