@@ -77,6 +77,7 @@ PLANTED = {
         ("attention", MASK, "scores = scores.masked_fill(mask != 0, torch.finfo(scores.dtype).min)"),
         ("multi-head attention", HEADS, OWN_HEADS.replace("== 0", "== 1").format(axis=-1, fill=-1e9)),
     ],
+    "mask fills with +∞": [("attention", MASK, "scores = scores.masked_fill(~mask, 1e9)")],
     "mask fills with 0": [
         ("attention", MASK, "scores = scores.masked_fill(~mask, 0)"),
         ("attention", MASK, "scores = scores.masked_fill(~mask, 1e-9)"),
@@ -227,13 +228,19 @@ def test_a_mistake_in_place_is_named(tmp_path):
     assert report_on(tmp_path, changed(CONNECTION, alone)).mistakes == ["missing residual"]
 
 
+def test_a_part_that_changes_its_mask_is_told(tmp_path):
+    report = report_on(tmp_path, changed(MASK, "mask.logical_not_()\n        scores.masked_fill_(mask, -math.inf)"))
+    assert "changes the mask that it is given" in report["attention"].message
+    assert [result.name for result in report.results if result.status != "right"] == ["attention"]
+
+
 @pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.symbol)
 def test_every_call_has_inputs_of_its_own(part):
     """Code that wipes what it is given gets the same again."""
     seen = []
 
     def wipe(*inputs, **_):
-        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor) and x.dtype != torch.bool]
         seen.append([x.clone() for x in tensors])
         for x in tensors:
             x.zero_()

@@ -1,8 +1,8 @@
 """Check a student's Transformer part by part, and say what is wrong and how.
 
 Each part is built twice, from the student's file and from the reference, with the same weights and the parts below it
-from the reference. If the outputs differ, the reference is run with every known mistake, alone and in pairs, until one
-has the student's outputs: that is the diagnosis. If none has, the report names the largest difference.
+from the reference. If the outputs differ, the reference is run with every known mistake, alone and most of them in
+pairs, until one has the student's outputs: that is the diagnosis. If none has, the report names the largest difference.
 """
 
 import contextlib
@@ -27,7 +27,17 @@ from torch import Tensor, nn
 
 from headway.errors import DataError, InputError, count
 from headway.exercises.homework.mistakes import MISTAKES
-from headway.exercises.homework.parts import PARTS, REFERENCE, D, H, HomeworkPart, K, Namespace, Outputs
+from headway.exercises.homework.parts import (
+    PARTS,
+    REFERENCE,
+    D,
+    H,
+    HomeworkPart,
+    K,
+    Namespace,
+    Outputs,
+    StudentError,
+)
 from headway.exercises.homework.reference import plant
 from headway.exercises.homework.report import HomeworkReport, PartResult
 
@@ -67,14 +77,6 @@ def check_homework(file: str | Path) -> HomeworkReport:
 
 
 # ── the student's code ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class StudentError(Exception):
-    """The student's code raised, or its parameters do not fit; `result` is what to report."""
-
-    def __init__(self, **result: Any):
-        super().__init__(result.get("message", ""))
-        self.result = result
 
 
 @contextlib.contextmanager

@@ -87,6 +87,9 @@ MISTAKES: dict[str, HomeworkMistake] = {
         "you fill with 0 (or a number near 0), not −∞, or multiply scores by the mask: e⁰ = 1 still gets weight",
         _MASK,
     ),
+    "hidden scores are 1e9": HomeworkMistake(
+        "mask fills with +∞", "you fill with a large number, not −∞: what is hidden gets all the weight", _MASK
+    ),
     "mask inverted in attention": HomeworkMistake(
         "mask inverted", "you mask what may be attended to", "Fill where the mask is False: masked_fill(~mask, −∞)."
     ),

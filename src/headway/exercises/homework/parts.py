@@ -49,6 +49,14 @@ REFERENCE: dict[str, Any] = {
 }
 
 
+class StudentError(Exception):
+    """The student's code raised, or cannot be compared; `result` is what to report."""
+
+    def __init__(self, **result: Any):
+        super().__init__(result.get("message", ""))
+        self.result = result
+
+
 @dataclass(frozen=True, eq=False)
 class HomeworkPart:
     """`build` makes the part from a namespace, `cases` call it: description → outputs by name.
@@ -87,8 +95,19 @@ def causal(n: int) -> Tensor:
 
 
 def call(function: Any, *inputs: Tensor | None) -> Any:
-    """Call with copies of the inputs, since a right solution may change its own; equal ones stay one tensor."""
-    return function(*copy.deepcopy(inputs))
+    """Call with copies of the inputs, since a right solution may change its own; equal ones stay one tensor.
+
+    Masks are not its own: every layer gets the same.
+    """
+    copies = copy.deepcopy(inputs)
+    result = function(*copies)
+    for before, after in zip(inputs, copies, strict=True):
+        if before is None or after is None or before.dtype != torch.bool:
+            continue
+        if not torch.equal(before, after):
+            message = "It changes the mask that it is given, which the next layer uses too. Make a new one: ~mask."
+            raise StudentError(status="wrong", message=message)
+    return result
 
 
 # ── the mask and attention ────────────────────────────────────────────────────────────────────────────────────────
@@ -130,6 +149,7 @@ ATTENTION_MISTAKES = (
     "multiplied by √d_k",
     "mask ignored",
     "hidden scores are 0",
+    "hidden scores are 1e9",
     "mask inverted in attention",
 )
 HEAD_MISTAKES = (

@@ -47,6 +47,7 @@ def planted(mistake: str) -> bool:
 SHIFTS = {"mask shifted by 1": 1, "mask shifted by -1": -1, "mask shifted by 2": 2, "mask shifted by -2": -2}
 ORDINALS = ("first", "second", "third", "fourth")  # the heads of the checker
 FINITE_FILL = "hidden scores are −1e9"  # as right as −∞, but other mistakes show otherwise with it
+FILLS = {"hidden scores are 0": 0.0, "hidden scores are 1e9": 1e9, FINITE_FILL: -1e9}
 WRONG_AXES = {"softmax over queries": -2, "softmax over heads": -3, "softmax over the batch": 0}
 
 
@@ -106,8 +107,8 @@ def reference_attention(
     is_before = mask is not None and not (planted("mask after softmax") or planted("mask ignored"))
     if mask is not None and is_before:
         visible = ~mask if planted("mask inverted in attention") else mask
-        fill = -1e9 if planted(FINITE_FILL) else -math.inf
-        scores = scores.masked_fill(~visible, 0.0 if planted("hidden scores are 0") else fill)
+        fill = next((number for name, number in FILLS.items() if planted(name)), -math.inf)
+        scores = scores.masked_fill(~visible, fill)
     if planted("softmax over all entries"):
         weights = scores.flatten(-2).softmax(dim=-1).view_as(scores)
         return weights @ value, weights
