@@ -349,6 +349,14 @@ def test_a_crash_is_reported_with_its_line(tmp_path):
     assert [r.name for r in report.results if r.status != "right"] == ["feed-forward"]
 
 
+def test_a_mistake_beside_a_crash_is_named(tmp_path):
+    moved = "self.self_attention(x, x, x, target_mask | target_mask.roll(-1, -2))"  # there may be none
+    result = report_on(tmp_path, changed("self.self_attention(x, x, x, target_mask)", moved))["decoder layer"]
+    assert (result.status, result.mistakes) == ("crashed", ("mask off by one",))
+    assert "AttributeError" in result.message
+    assert "You use the target mask" in result.message
+
+
 def test_missing_names_and_other_parameters_are_told(tmp_path):
     report = report_on(
         tmp_path, SOLUTION.replace("class FeedForward(", "class FFN(").replace("= FeedForward(", "= FFN(")

@@ -236,15 +236,13 @@ def _check_part(
         rule = "Weights are matched by order when names differ: keep the names of homework.py."
         return result("wrong", message=f"{message} {rule}", difference=difference.size)
     found, lines = _diagnose(part, right, trial), []
-    if found is None and (nan_cases := _nan_cases(trial)):
+    if found is None and not trial.errors and (nan_cases := _nan_cases(trial)):
         lines = [_explain_nan(nan_cases[0], trial.outputs[nan_cases[0]])]
-        rest = Trial({case: outputs for case, outputs in trial.outputs.items() if case not in nan_cases}, trial.errors)
+        rest = Trial({case: outputs for case, outputs in trial.outputs.items() if case not in nan_cases})
         found = _diagnose(part, right, rest, n_most=1) if _largest_difference(expected, rest) else None
     if found is not None or lines:
-        mistakes = [MISTAKES[key] for key in found or ()]
-        lines = [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes] + lines + faults
-        names_found = tuple(dict.fromkeys(mistake.name for mistake in mistakes))
-        return result("wrong", mistakes=names_found, message="\n".join(lines), difference=difference.size)
+        lines = [*_describe_mistakes(found), *lines, *faults]
+        return result("wrong", mistakes=_names(found), message="\n".join(lines), difference=difference.size)
     if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file, timer):
         message = "All heads get the same queries, keys or values: they share weights. Give each its own columns."
         return result("wrong", mistakes=(SHARED_HEADS,), message=message, difference=difference.size)
@@ -253,9 +251,23 @@ def _check_part(
         message = f"Tokens get the encoding of their neighbour. {mistake.remedy}"
         return result("wrong", mistakes=(mistake.name,), message=message, difference=difference.size)
     if trial.errors:
-        return result(**_explain_crash(part, next(iter(trial.errors.values()))))
+        crash = _explain_crash(part, next(iter(trial.errors.values())))
+        rest = Trial(trial.outputs)
+        if "mistakes" not in crash and _largest_difference(expected, rest):
+            found = _diagnose(part, right, rest, n_most=1)
+            crash |= {"mistakes": _names(found), "message": "\n".join([crash["message"], *_describe_mistakes(found)])}
+        return result(**crash)
     lines = [difference.message, *([_explain_order(part, student)] if is_by_order else []), *faults]
     return result("wrong", message="\n".join(lines), difference=difference.size)
+
+
+def _names(found: tuple[str, ...] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(MISTAKES[key].name for key in found or ()))
+
+
+def _describe_mistakes(found: tuple[str, ...] | None) -> list[str]:
+    mistakes = [MISTAKES[key] for key in found or ()]
+    return [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes]
 
 
 @cache
@@ -587,4 +599,4 @@ def _explain_crash(part: HomeworkPart, error: StudentError) -> dict[str, Any]:
     if part.symbol == "PositionalEncoding" and sizes and abs(int(sizes[1]) - int(sizes[2])) == 1:
         mistake = MISTAKES["positions from 1"]
         return {**error.result, "mistakes": (mistake.name,), "message": f"{error.result['message']}\n{mistake.remedy}"}
-    return error.result
+    return dict(error.result)

@@ -53,6 +53,9 @@ WRONG_AXES = {"softmax over queries": -2, "softmax over heads": -3, "softmax ove
 
 # A mask (…, T or 1, S) that is moved by one where it is used, and the number of queries → what is used instead.
 MOVED_MASKS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "mask without its diagonal": lambda mask, _: mask & torch.ones_like(mask).tril(-1),
+    "mask without the diagonal": lambda mask, n: mask & mask.new_ones(n, mask.shape[-1]).tril(-1),
+    "mask and a diagonal more": lambda mask, n: mask | mask.new_ones(n, mask.shape[-1]).tril(1),
     "mask rolled by 1 along the keys": lambda mask, _: mask.roll(1, -1),
     "mask rolled by -1 along the keys": lambda mask, _: mask.roll(-1, -1),
     "mask rolled by 1 along the queries": lambda mask, _: mask.roll(1, -2),
@@ -65,9 +68,6 @@ MOVED_MASKS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "mask and that of the key after": lambda mask, _: mask & mask.roll(-1, -1),
     "mask or that of the query after": lambda mask, _: mask | mask.roll(-1, -2),
     "mask and that of the query before": lambda mask, _: mask & mask.roll(1, -2),
-    "mask without its diagonal": lambda mask, _: mask & torch.ones_like(mask).tril(-1),
-    "mask without the diagonal": lambda mask, n: mask & mask.new_ones(n, mask.shape[-1]).tril(-1),
-    "mask and a diagonal more": lambda mask, n: mask | mask.new_ones(n, mask.shape[-1]).tril(1),
 }
 
 
