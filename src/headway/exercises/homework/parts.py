@@ -94,7 +94,7 @@ def causal(n: int) -> Tensor:
     return torch.ones(1, n, n, dtype=torch.bool).tril()
 
 
-def call(function: Any, *inputs: Tensor | None) -> Any:
+def call_with_copies(function: Any, *inputs: Tensor | None) -> Any:
     """Call with copies of the inputs, since a right solution may change its own; equal ones stay one tensor.
 
     Masks are not its own: every layer gets the same.
@@ -121,7 +121,7 @@ def _attention_case(n_keys: int, mask: Tensor | None) -> Callable[[Any], Outputs
     q, k, v = random(B, H, T, K, seed=1), random(B, H, n_keys, K, seed=2), random(B, H, n_keys, K, seed=3)
 
     def run(attention: Any) -> Outputs:
-        result = call(attention, q, k, v, mask)
+        result = call_with_copies(attention, q, k, v, mask)
         is_pair = isinstance(result, tuple) and len(result) == 2
         outputs: Outputs = dict(zip(("output", "weights"), result if is_pair else (result,), strict=False))
         weights = outputs.get("weights")
@@ -135,7 +135,7 @@ def _attention_case(n_keys: int, mask: Tensor | None) -> Callable[[Any], Outputs
 def _multi_head_case(n_keys: int, mask: Tensor | None, *, is_self: bool = False) -> Callable[[Any], Outputs]:
     query, key, value = random(B, T, D, seed=1), random(B, n_keys, D, seed=2), random(B, n_keys, D, seed=3)
     inputs = (query, query, query) if is_self else (query, key, value)
-    return lambda attend: {"output": call(attend, *inputs, mask)}
+    return lambda attend: {"output": call_with_copies(attend, *inputs, mask)}
 
 
 ATTENTION_MISTAKES = (
@@ -196,17 +196,17 @@ def _sublayer_case(seed: int) -> Callable[[Any], Outputs]:
 
 def _encoder_case(mask: Tensor | None) -> Callable[[Any], Outputs]:
     x = 2 * random(B, S, D) + 0.5
-    return lambda encode: {"output": call(encode, x, mask)}
+    return lambda encode: {"output": call_with_copies(encode, x, mask)}
 
 
 def _decoder_case(n_source: int, source_mask: Tensor | None, target_mask: Tensor | None) -> Callable[[Any], Outputs]:
     x, memory = 2 * random(B, T, D) + 0.5, random(B, n_source, D, seed=1)
-    return lambda decode: {"output": call(decode, x, memory, source_mask, target_mask)}
+    return lambda decode: {"output": call_with_copies(decode, x, memory, source_mask, target_mask)}
 
 
 def _model_case(source_mask: Tensor | None, target_mask: Tensor | None) -> Callable[[Any], Outputs]:
     source, target = ids(S, V_SOURCE), ids(T, V, seed=1)
-    return lambda model: {"log-probabilities": call(model, source, target, source_mask, target_mask)}
+    return lambda model: {"log-probabilities": call_with_copies(model, source, target, source_mask, target_mask)}
 
 
 def _by_sublayer(*places: str) -> tuple[str, ...]:
@@ -298,7 +298,9 @@ PARTS: tuple[HomeworkPart, ...] = (
         "x plus sin and cos of pos / 10000^(2i/d), pos from 0",
         build=lambda names: names["PositionalEncoding"](D, 0.0),
         cases={
-            f"{n} sequences of {length}": (lambda x: lambda encode: {"output": call(encode, x)})(random(n, length, D))
+            f"{n} sequences of {length}": (lambda x: lambda encode: {"output": call_with_copies(encode, x)})(
+                random(n, length, D)
+            )
             for n, length in ((2, 5), (1, 5), (3, 7))
         },
         mistakes=(
