@@ -34,9 +34,12 @@ REASONS = {
     ("plugins.py", "import_module"): "a plug-in that the user names: --plugin MODULE",
     ("plugins.py", "exec_module"): "a plug-in that the user names: --plugin FILE.py",
     ("plugins.py", "spec_from_file_location"): "a plug-in that the user names: --plugin FILE.py",
-    ("exercises/homework/check.py", "exec_module"): "a solution that the user names: headway check homework FILE.py",
     (
-        "exercises/homework/check.py",
+        "exercises/homework/student_code.py",
+        "exec_module",
+    ): "a solution that the user names: headway check homework FILE.py",
+    (
+        "exercises/homework/student_code.py",
         "spec_from_file_location",
     ): "a solution that the user names: headway check homework FILE.py",
     ("entry_points.py", "load()"): "an installed package, when the user names what it declares; never a name in a file",

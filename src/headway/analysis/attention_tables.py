@@ -83,8 +83,8 @@ def step_tables(
     if steps.concat is not None:
         n_heads = steps.concat.shape[-1] // steps.output.shape[-1]
         d_head = steps.output.shape[-1]
-        own = "" if head is None else f"; this head: columns {head * d_head} to {(head + 1) * d_head - 1}"
-        caption = f"A V of all {n_heads} heads side by side{own}"
+        columns_of_head = "" if head is None else f"; this head: columns {head * d_head} to {(head + 1) * d_head - 1}"
+        caption = f"A V of all {n_heads} heads side by side{columns_of_head}"
         tables.append(StepTable("concat", caption, steps.concat, steps.rows))
     if steps.projected is not None:
         tables.append(StepTable("concat · W_O", captions.get("projected", ""), steps.projected, steps.rows))

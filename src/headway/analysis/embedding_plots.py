@@ -19,12 +19,12 @@ def render_nearest(nearest: NearestTokens, by: str | None = None) -> str:
     """The neighbours by cosine and by dot product side by side, or one list with the values and ranks of both."""
     if by is not None:
         rows = nearest.by(by)
-        other = "dot" if by == "cosine" else "cosine"
+        second_measure = "dot" if by == "cosine" else "cosine"
         columns = [
             Column("token", [near.token for near in rows], is_text=True),
             Column("cosine", [f"{near.cosine:.3f}" for near in rows]),
             Column("dot", [f"{near.dot:.3f}" for near in rows]),
-            Column(f"rank by {other}", [f"{getattr(near, f'rank_by_{other}'):,}" for near in rows]),
+            Column(f"rank by {second_measure}", [f"{getattr(near, f'rank_by_{second_measure}'):,}" for near in rows]),
         ]
         return f"nearest to {nearest.token}, by {by}\n{render_table(columns)}"
     ranks = [str(i + 1) for i in range(len(nearest.by_cosine))]

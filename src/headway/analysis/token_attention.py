@@ -138,7 +138,7 @@ def word_attention(
         model, inputs.ids, source=inputs.source, segments=inputs.segments, side=inputs.side, layers=layers, heads=heads
     )
     from_word = torch.stack([m.weights[:, match.tokens].mean(dim=1) for m in maps])  # (layers, heads, S)
-    seen = maps[0].mask[match.tokens].any(dim=0)
+    is_visible = maps[0].mask[match.tokens].any(dim=0)
     itself = None if inputs.side == "cross" else next(i for i, c in enumerate(columns) if c.tokens[0] in match.tokens)
     return WordAttention(
         word=match.label,
@@ -151,7 +151,7 @@ def word_attention(
         layers=[m.layer for m in maps],
         heads=maps[0].heads,
         weights=torch.stack([from_word[:, :, unit.tokens].sum(dim=-1) for unit in columns], dim=-1),
-        visible=[bool(seen[unit.tokens].any()) for unit in columns],
+        visible=[bool(is_visible[unit.tokens].any()) for unit in columns],
         n_tokens=max(len(inputs.rows), len(inputs.columns)),
         text=text,
         target=inputs.target,

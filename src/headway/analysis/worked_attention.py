@@ -193,8 +193,8 @@ def weighted_sum(weights: Any, X: Any, W_V: Any = None) -> WeightedSum:
     sums = a.sum(dim=-1).reshape(-1)
     if bool((a < 0).any()) or bool(((sums - 1).abs() > WEIGHT_SUM_ATOL).any()):
         wrong = next((s for s in sums.tolist() if abs(s - 1) > WEIGHT_SUM_ATOL), None)
-        found = "one of them is negative" if wrong is None else f"these sum to {wrong:.4g}"
-        raise InputError(f"attention weights are at least 0, and each row sums to 1; {found}")
+        fault = "one of them is negative" if wrong is None else f"these sum to {wrong:.4g}"
+        raise InputError(f"attention weights are at least 0, and each row sums to 1; {fault}")
     v = x
     if W_V is not None:
         weight = _matrix(W_V, "W_V")

@@ -29,9 +29,9 @@ def sees_future(model: AnyLanguageModel | Seq2SeqLM) -> bool:
         return False
     generator = torch.Generator().manual_seed(SEED)
     row = torch.randint(vocab_size, (n_tokens,), generator=generator)
-    other = row.clone()
-    other[-1] = (row[-1] + 1) % vocab_size
-    ids = torch.stack((row, other)).to(lm.device)  # (2, T)
+    changed_row = row.clone()
+    changed_row[-1] = (row[-1] + 1) % vocab_size
+    ids = torch.stack((row, changed_row)).to(lm.device)  # (2, T)
     source = {"source": ids[:1].expand(2, -1)} if isinstance(lm, Seq2SeqLM) else {}
     forward = partial(nn.Module.__call__, lm) if isinstance(lm, nn.Module) else lm  # without a warning about BOS
     with eval_mode(lm), torch.inference_mode():

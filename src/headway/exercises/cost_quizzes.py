@@ -206,11 +206,11 @@ class SummaryAnswer:
         return " + ".join(describe_monomial(m) for m in sorted(self.without_d, key=_lecture_order))
 
     def grade(self, text: str) -> Verdict:
-        given = parse_polynomial(text, "bnsd").without("b").monomials
+        student_terms = parse_polynomial(text, "bnsd").without("b").monomials
         linear = frozenset(_without(m, "d") for m in self.precise)
-        has_d = any(name == "d" for m in given for name, _ in m)
+        has_d = any(name == "d" for m in student_terms for name, _ in m)
         required, allowed = (self.with_d, self.precise) if has_d else (self.without_d, linear)
-        missing, extra = required - given, given - allowed
+        missing, extra = required - student_terms, student_terms - allowed
         if not missing and not extra:
             return Verdict(True, "")
         full_names = {_without(m, "d"): m for m in self.with_d} if not has_d else {m: m for m in self.with_d}

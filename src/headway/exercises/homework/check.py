@@ -7,25 +7,28 @@ pairs, until one has the student's outputs: that is the diagnosis. If none has, 
 
 import contextlib
 import copy
-import importlib.util
-import re
-import signal
-import sys
-import threading
-import time
-import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
-from itertools import combinations, permutations
+from itertools import permutations
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headway.errors import DataError, InputError, count
+from headway.exercises.homework.diagnosis import (
+    Trial,
+    cases_with_nan,
+    diagnose,
+    explain_crash,
+    explain_nan,
+    is_close,
+    largest_difference,
+    positions_are_shifted,
+    with_mistakes,
+)
 from headway.exercises.homework.mistakes import MISTAKES
 from headway.exercises.homework.parts import (
     PARTS,
@@ -34,15 +37,12 @@ from headway.exercises.homework.parts import (
     H,
     HomeworkPart,
     K,
-    Namespace,
     Outputs,
     StudentError,
 )
-from headway.exercises.homework.reference import plant
 from headway.exercises.homework.report import HomeworkReport, PartResult
+from headway.exercises.homework.student_code import Timer, guarded, imported_file, patched
 
-ATOL = 1e-4  # float32 rounding is far below it, every known mistake above it (by test)
-IMPORT_SECONDS = 30.0
 PART_SECONDS = 10.0  # of the student's code in one part; a right one takes milliseconds
 LATE_SECONDS = 2.0  # the same, once a part has not ended
 SHARED_HEADS = "shared head weights"
@@ -61,7 +61,7 @@ def check_homework(file: str | Path) -> HomeworkReport:
         raise DataError(f"no file {file}: copy examples/homework/homework.py and fill in the blanks")
     results: list[PartResult] = []
     seconds = PART_SECONDS
-    with _imported(file) as module:
+    with imported_file(file) as module:
         for part in PARTS:
             below = part.below
             if part.symbol == "make_model":  # the student's own parts where they are right
@@ -76,133 +76,7 @@ def check_homework(file: str | Path) -> HomeworkReport:
     return HomeworkReport(str(file), tuple(results))
 
 
-# ── the student's code ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextlib.contextmanager
-def _imported(file: Path) -> Iterator[ModuleType]:
-    """The student's module, with its folder on the path, for as long as it is needed."""
-    name = "headway_homework"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    folder = str(file.resolve().parent)
-    sys.modules[name] = module
-    sys.path.insert(0, folder)
-    try:
-        try:
-            with _guarded(file, Timer(IMPORT_SECONDS)):
-                spec.loader.exec_module(module)
-        except StudentError as error:
-            raise DataError(f"{file} cannot be imported: {error.result['message']}") from None
-        yield module
-    finally:
-        sys.path.remove(folder)
-        sys.modules.pop(name, None)
-
-
-@dataclass
-class Timer:
-    """How long the student's code may run, and how long it has."""
-
-    seconds: float
-    used: float = 0.0
-
-    @property
-    def is_over(self) -> bool:
-        return self.used >= self.seconds
-
-
-@contextlib.contextmanager
-def _guarded(file: Path, timer: Timer) -> Iterator[None]:
-    """Run the student's code: what it prints goes to stderr, what it raises becomes a `StudentError`."""
-    try:
-        with contextlib.redirect_stdout(sys.stderr), _time_limit(timer):
-            yield
-    except (KeyboardInterrupt, StudentError):
-        raise
-    except NotImplementedError as error:
-        line = _line(error, file)
-        where = "" if line is None else f"{file.name}, line {line}"
-        message = ": ".join(filter(None, [where, str(error)]))
-        raise StudentError(status="not done yet", message=message, line=line) from None
-    except BaseException as error:  # SystemExit too: it is the student's
-        line = _line(error, file)
-        where = "" if line is None else f"{file.name}, line {line}: "
-        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-        source = _source(error, file)
-        message = f"{where}{type(error).__name__}: {text}" + (f"\n    {source}" if source else "")
-        raise StudentError(status="crashed", message=message, line=line) from None
-
-
-@contextlib.contextmanager
-def _time_limit(timer: Timer) -> Iterator[None]:
-    """Raise `TimeoutError` in the block when the time is over: in the main thread of a system with SIGALRM only."""
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    class TimeOver(BaseException):
-        """One that `except Exception` lets through."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeOver
-
-    before = signal.signal(signal.SIGALRM, stop)
-    start = time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, max(timer.seconds - timer.used, 1e-3))
-    try:
-        yield
-    except TimeOver as error:
-        message = f"it takes more than {timer.seconds:.3g} seconds"
-        raise TimeoutError(message).with_traceback(error.__traceback__) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        timer.used += time.monotonic() - start
-
-
-def _frames(error: BaseException, file: Path) -> list[traceback.FrameSummary]:
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
-
-
-def _line(error: BaseException, file: Path) -> int | None:
-    """The last line of the student's file that an exception passed through."""
-    if isinstance(error, SyntaxError):
-        return error.lineno
-    frames = _frames(error, file)
-    return frames[-1].lineno if frames else None
-
-
-def _source(error: BaseException, file: Path) -> str:
-    if isinstance(error, SyntaxError):
-        return (error.text or "").strip()
-    frames = _frames(error, file)
-    return (frames[-1].line or "") if frames else ""
-
-
-@contextlib.contextmanager
-def _patched(module: ModuleType, names: tuple[str, ...]) -> Iterator[Namespace]:
-    """The student's names, with these taken from the reference."""
-    before = {name: vars(module)[name] for name in names if name in vars(module)}
-    vars(module).update({name: REFERENCE[name] for name in before})
-    try:
-        yield vars(module)
-    finally:
-        vars(module).update(before)
-
-
 # ── one part ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class Trial:
-    """The outputs of a part by case, and what it raised instead."""
-
-    outputs: dict[str, Outputs] = field(default_factory=dict)
-    errors: dict[str, StudentError] = field(default_factory=dict)
 
 
 def _check_part(
@@ -217,15 +91,15 @@ def _check_part(
     right = _build_reference(part)
     timer = Timer(seconds)
     try:
-        with _patched(module, below) as names, torch.no_grad():
-            with _guarded(file, timer):
+        with patched(module, below) as names, torch.no_grad():
+            with guarded(file, timer):
                 student = part.build(names)
             is_by_order = _load_weights(part, right, student)
             trial = _try_student(part, student, file, timer)
-            expected = _with_mistakes(part, right, ())
+            expected = with_mistakes(part, right, ())
             _check_outputs(part, trial)
             faults = _unify_masks(expected, trial) if part.symbol == "causal_mask" else []
-            difference = _largest_difference(expected, trial)
+            difference = largest_difference(expected, trial)
             order = _right_order(part, student, expected, file, timer) if is_by_order and difference else []
     except StudentError as error:
         return result(**error.result)
@@ -235,38 +109,43 @@ def _check_part(
         message = f"It is right if W^Q, W^K, W^V and W^O are {', '.join(order)}, but you create them in another order."
         rule = "Weights are matched by order when names differ: keep the names of homework.py."
         return result("wrong", message=f"{message} {rule}", difference=difference.size)
-    found, lines = _diagnose(part, right, trial), []
-    if found is None and not trial.errors and (nan_cases := _nan_cases(trial)):
-        lines = [_explain_nan(nan_cases[0], trial.outputs[nan_cases[0]])]
-        rest = Trial({case: outputs for case, outputs in trial.outputs.items() if case not in nan_cases})
-        found = _diagnose(part, right, rest, n_most=1) if _largest_difference(expected, rest) else None
-    if found is not None or lines:
-        lines = [*_describe_mistakes(found), *lines, *faults]
-        return result("wrong", mistakes=_names(found), message="\n".join(lines), difference=difference.size)
+    mistake_keys, lines = diagnose(part, right, trial), []
+    if mistake_keys is None and not trial.errors and (nan_cases := cases_with_nan(trial)):
+        lines = [explain_nan(nan_cases[0], trial.outputs[nan_cases[0]])]
+        finite_trial = Trial({case: outputs for case, outputs in trial.outputs.items() if case not in nan_cases})
+        mistake_keys = (
+            diagnose(part, right, finite_trial, n_most=1) if largest_difference(expected, finite_trial) else None
+        )
+    if mistake_keys is not None or lines:
+        lines = [*_describe_mistakes(mistake_keys), *lines, *faults]
+        return result("wrong", mistakes=_names(mistake_keys), message="\n".join(lines), difference=difference.size)
     if part.symbol == "MultiHeadAttention" and _heads_are_equal(part, module, student, file, timer):
         message = "All heads get the same queries, keys or values: they share weights. Give each its own columns."
         return result("wrong", mistakes=(SHARED_HEADS,), message=message, difference=difference.size)
-    if part.symbol == "PositionalEncoding" and _positions_are_shifted(expected, trial):
+    if part.symbol == "PositionalEncoding" and positions_are_shifted(expected, trial):
         mistake = MISTAKES["positions from 1"]
         message = f"Tokens get the encoding of their neighbour. {mistake.remedy}"
         return result("wrong", mistakes=(mistake.name,), message=message, difference=difference.size)
     if trial.errors:
-        crash = _explain_crash(part, next(iter(trial.errors.values())))
-        rest = Trial(trial.outputs)
-        if "mistakes" not in crash and _largest_difference(expected, rest):
-            found = _diagnose(part, right, rest, n_most=1)
-            crash |= {"mistakes": _names(found), "message": "\n".join([crash["message"], *_describe_mistakes(found)])}
+        crash = explain_crash(part, next(iter(trial.errors.values())))
+        trial_without_crashes = Trial(trial.outputs)
+        if "mistakes" not in crash and largest_difference(expected, trial_without_crashes):
+            mistake_keys = diagnose(part, right, trial_without_crashes, n_most=1)
+            crash |= {
+                "mistakes": _names(mistake_keys),
+                "message": "\n".join([crash["message"], *_describe_mistakes(mistake_keys)]),
+            }
         return result(**crash)
     lines = [difference.message, *([_explain_order(part, student)] if is_by_order else []), *faults]
     return result("wrong", message="\n".join(lines), difference=difference.size)
 
 
-def _names(found: tuple[str, ...] | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(MISTAKES[key].name for key in found or ()))
+def _names(mistake_keys: tuple[str, ...] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(MISTAKES[key].name for key in mistake_keys or ()))
 
 
-def _describe_mistakes(found: tuple[str, ...] | None) -> list[str]:
-    mistakes = [MISTAKES[key] for key in found or ()]
+def _describe_mistakes(mistake_keys: tuple[str, ...] | None) -> list[str]:
+    mistakes = [MISTAKES[key] for key in mistake_keys or ()]
     return [f"{m.finding[0].upper()}{m.finding[1:]}. {m.remedy}" for m in mistakes]
 
 
@@ -290,7 +169,7 @@ def _try_student(part: HomeworkPart, student: Any, file: Path, timer: Timer) -> 
     trial = Trial()
     for case, run in part.cases.items():
         try:
-            with _guarded(file, timer):
+            with guarded(file, timer):
                 trial.outputs[case] = run(student)
         except StudentError as error:
             if error.result["status"] == "not done yet" or timer.is_over:
@@ -384,7 +263,7 @@ def _right_order(
         for order in orders[1:]:
             for name, state in zip(order, states, strict=True):
                 modules[name].load_state_dict(state)
-            if _largest_difference(expected, _try_student(part, student, file, timer)) is None:
+            if largest_difference(expected, _try_student(part, student, file, timer)) is None:
                 return list(order)
     finally:
         for module, state in zip(modules.values(), states, strict=True):
@@ -440,13 +319,13 @@ def _heads_are_equal(part: HomeworkPart, module: ModuleType, student: Any, file:
         calls.append(tensors[:3])
         return REFERENCE["attention"](*tensors, **options)
 
-    with _patched(module, part.below), contextlib.suppress(StudentError), torch.no_grad():
+    with patched(module, part.below), contextlib.suppress(StudentError), torch.no_grad():
         vars(module)["attention"] = recorded
-        with _guarded(file, timer):
+        with guarded(file, timer):
             next(iter(part.cases.values()))(student)
     heads = [x for call in calls for x in call if isinstance(x, Tensor) and x.dim() == 4 and x.shape[1] == H]
     differences = [x - x[:, :, :1] for x in heads]  # between positions: biases cancel
-    return any(_close(x, x[:, :1].expand_as(x)) for x in differences)
+    return any(is_close(x, x[:, :1].expand_as(x)) for x in differences)
 
 
 def _describe_parameters(ours: dict[str, nn.Parameter], theirs: dict[str, nn.Parameter]) -> str:
@@ -460,143 +339,3 @@ def _describe_parameters(ours: dict[str, nn.Parameter], theirs: dict[str, nn.Par
             listed = ", ".join(f"{name} {tuple(parameters[name].shape)}" for name in names[:4])
             lines.append(f"{title}: {listed}{', …' if len(names) > 4 else ''}.")
     return "\n".join(lines)
-
-
-# ── differences ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class _Difference:
-    message: str
-    size: float | None = None
-
-
-def _largest_difference(expected: dict[str, Outputs], trial: Trial) -> _Difference | None:
-    """Where the outputs differ most from the reference; None if they are equal."""
-    largest: _Difference | None = None
-    for case, outputs in trial.outputs.items():
-        for name, right in expected[case].items():
-            value = outputs.get(name)
-            if value is None:  # derived from another output, which has the wrong shape
-                continue
-            if value.shape != right.shape:
-                shapes = f"{tuple(value.shape)}, expected {tuple(right.shape)}"
-                return _Difference(f"With {case}, {name} has shape {shapes}.")
-            if _close(value, right):
-                continue
-            gap = (value.double() - right.double()).abs().nan_to_num(torch.inf)
-            index = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
-            size = float(gap.max())
-            if largest is None or size > (largest.size or 0.0):
-                place = f"{name}[{', '.join(map(str, index))}]"
-                numbers = f"is {_number(value[index])}, expected {_number(right[index])}"
-                n_wrong = int((gap > ATOL).sum())
-                message = f"With {case}, {place} {numbers}; {n_wrong} of {gap.numel()} numbers differ."
-                largest = _Difference(message, size)
-    if largest is None and trial.errors:
-        return _Difference("")
-    return largest
-
-
-def _number(value: Tensor) -> str:
-    return str(value.item()) if value.dtype == torch.bool else f"{value.item():.4g}"
-
-
-def _close(left: Tensor, right: Tensor, *, equal_nan: bool = False) -> bool:
-    same_shape = left.shape == right.shape
-    return same_shape and torch.allclose(left.double(), right.double(), rtol=ATOL, atol=ATOL, equal_nan=equal_nan)
-
-
-def _diagnose(part: HomeworkPart, right: Any, trial: Trial, n_most: int = 2) -> tuple[str, ...] | None:
-    """The known mistakes with which the reference has the student's outputs: one, or two at once."""
-    n_most = 1 if part.symbol == "make_model" else n_most
-    for n in range(1, n_most + 1):
-        for variant in ((), *((key,) for key in part.variants)):
-            candidates = list(combinations(part.mistakes + (part.rare if n == 1 else ()), n))
-            outputs = [_with_mistakes(part, right, (*mistakes, *variant), trial) for mistakes in candidates]
-            # Weights that are masked late may hold anything where nothing should be seen: then the visible ones decide.
-            for compared in (None, ("output", "mask", "log-probabilities"), ("visible weights",)):
-                for mistakes, wrong in zip(candidates, outputs, strict=True):
-                    if _equals(trial, wrong, compared):
-                        return mistakes
-    return None
-
-
-@torch.no_grad()
-def _with_mistakes(
-    part: HomeworkPart, right: Any, mistakes: tuple[str, ...], trial: Trial | None = None
-) -> dict[str, Outputs]:
-    """The outputs of the reference with these mistakes. A case is left out where shapes then do not fit.
-
-    With a trial, only its cases are run, and none are returned once one differs from it.
-    """
-    outputs = {}
-    with plant(*mistakes):
-        for case in part.cases if trial is None else (*trial.outputs, *trial.errors):
-            with contextlib.suppress(RuntimeError):
-                outputs[case] = part.cases[case](right)
-            if trial is not None and case in trial.outputs and not _agree(trial.outputs[case], outputs.get(case, {})):
-                return {}
-    return outputs
-
-
-def _agree(student: Outputs, wrong: Outputs) -> bool:
-    """Whether at least one output is the same."""
-    return any(name in student and _close(student[name], value, equal_nan=True) for name, value in wrong.items())
-
-
-def _equals(trial: Trial, wrong: dict[str, Outputs], compared: tuple[str, ...] | None) -> bool:
-    """Whether the student's code crashes where the wrong reference does, and has its outputs elsewhere.
-
-    NaN equals NaN, since some mistakes give it; but where there are any, numbers beside them have to agree too.
-    """
-    if wrong.keys() != trial.outputs.keys():
-        return False
-    triples = [
-        (case, trial.outputs[case].get(name), value)
-        for case, outputs in wrong.items()
-        for name, value in outputs.items()
-        if compared is None or name in compared
-    ]
-    if not triples:
-        return False
-    if not all(student is not None and _close(student, value, equal_nan=True) for _, student, value in triples):
-        return False
-    with_nan = {case for case, _, value in triples if value.isnan().any()}
-    beside = [value for case, _, value in triples if case in with_nan]
-    return not with_nan or any((value.isfinite() & (value != 0)).any() for value in beside)
-
-
-def _nan_cases(trial: Trial) -> list[str]:
-    return [case for case, outputs in trial.outputs.items() if any(value.isnan().any() for value in outputs.values())]
-
-
-def _explain_nan(case: str, outputs: Outputs) -> str:
-    """Why the outputs are NaN: nearly always the mask."""
-    what = "weights are" if "weights" in outputs and outputs["weights"].isnan().any() else "output is"
-    if "mask" not in case or case.startswith("no "):
-        return f"With {case}, your {what} NaN: look for 0 / 0, ∞ − ∞ and 0 times ∞."
-    cause = "0 times −∞ is NaN, and so is the softmax of a row that is −∞ throughout"
-    return (
-        f"With {case}, your {what} NaN: {cause}. Use masked_fill(~mask, −∞), which writes −∞ where nothing is visible."
-    )
-
-
-def _positions_are_shifted(expected: dict[str, Outputs], trial: Trial) -> bool:
-    """Whether the tokens of the last case have the encoding of their neighbour, but for the first or the last one."""
-    case = list(expected)[-1]
-    right, student = expected[case]["output"], trial.outputs.get(case, {}).get("output")
-    if student is None or student.shape != right.shape:
-        return False
-    encoding = REFERENCE["PositionalEncoding"](D)(torch.zeros_like(right))
-    found = student - right + encoding  # x cancels
-    return _close(found[:, 1:], encoding[:, :-1]) or _close(found[:, :-1], encoding[:, 1:])
-
-
-def _explain_crash(part: HomeworkPart, error: StudentError) -> dict[str, Any]:
-    """The crash, and the mistake behind it where the sizes tell."""
-    sizes = re.search(r"\((\d+)\) must match .* \((\d+)\)", error.result["message"])
-    if part.symbol == "PositionalEncoding" and sizes and abs(int(sizes[1]) - int(sizes[2])) == 1:
-        mistake = MISTAKES["positions from 1"]
-        return {**error.result, "mistakes": (mistake.name,), "message": f"{error.result['message']}\n{mistake.remedy}"}
-    return dict(error.result)
