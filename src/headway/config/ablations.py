@@ -21,11 +21,11 @@ WARNINGS = {
     ("norm", "none"): "activations grow from layer to layer, and training may diverge; a lower train.lr helps",
     ("residual", "none"): "gradients fade from layer to layer, so that deep stacks hardly learn",
     ("attention_scale", "none"): "scores grow with √d_head, and a saturated softmax has hardly any gradient",
-    ("attention_mask", "none"): f"{SEES_TARGETS}: its loss says nothing about text that it has not read yet",
+    ("attention_mask", "none"): f"{SEES_TARGETS}: its loss does not measure prediction",
     (
         "attention_mask",
         "after-softmax",
-    ): f"{SEES_TARGETS} in the denominator of the softmax, and weights do not sum to 1",
+    ): f"{SEES_TARGETS}: later tokens leak through the softmax, whose weights do not sum to 1",
 }
 
 

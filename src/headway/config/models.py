@@ -21,7 +21,7 @@ NormOrder = Literal["pre", "post"]
 FeedForwardKind = Literal["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]
 AttentionMask = Annotated[
     Literal["causal", "none", "after-softmax"],
-    about("how the decoder hides later tokens; the other two are ablations, which let them leak"),
+    about('how the decoder hides later tokens; "none" and "after-softmax" are ablations that leak them'),
 ]
 Smoothing = Literal["kneser-ney", "witten-bell", "add-k", "stupid-backoff", "none", "given"]
 

@@ -1,4 +1,4 @@
-"""Does a model see what it predicts? Then its loss means nothing, and it cannot generate what it scored."""
+"""Does a model see what it predicts? If so, its loss does not measure prediction, and generation differs from it."""
 
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from headway.config.ablations import SEES_TARGETS
 from headway.models.adapter import language_model
 from headway.models.base import AnyLanguageModel, Seq2SeqLM, eval_mode
 
-LEAK_WARNING = f"{SEES_TARGETS}: a later token changes earlier logits, so the score says nothing about unread text"
+LEAK_WARNING = f"{SEES_TARGETS}: a later token changes earlier logits, so the score does not measure prediction"
 
 N_TOKENS = 12  # of the sequence that is tried
 SEED = 0

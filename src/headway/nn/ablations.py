@@ -3,8 +3,7 @@
     softmax(Q Kᵀ / √d_k + M) V        the definition: M is −∞ for later tokens, and rows sum to 1
     (softmax(Q Kᵀ / √d_k) ⊙ C) V      here: C is 0 for later tokens, and rows sum to less than 1
 
-What is missing from 1 is the weight of later tokens: they leak through the denominator of the softmax. The first row
-keeps one weight, which tells how well the first token matches all that follow.
+What is missing from 1 is the weight of later tokens: they leak through the denominator of the softmax.
 """
 
 import torch.nn.functional as F
