@@ -107,8 +107,6 @@ def commands_page() -> str:
 
 
 def command_helps() -> Iterator[tuple[str, str]]:
-    import typer
-
     from headway.cli import app
 
     def walk(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
@@ -121,7 +119,7 @@ def command_helps() -> Iterator[tuple[str, str]]:
                 yield from walk(child, f"{path} {name}", context)
 
     os.environ.setdefault("NO_COLOR", "1")
-    return walk(typer.main.get_command(app), "headway", None)
+    return walk(app.parser, "headway", None)
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:

@@ -4,7 +4,6 @@ import re
 import shlex
 
 import pytest
-import typer
 
 from headway.cli import app
 from tests.docs.blocks import Block, find_pages, page_name, read_blocks, read_commands, unattached_marks
@@ -50,7 +49,7 @@ def test_every_mark_is_directly_above_a_block(page):
 
 # ── blocks that are not run ───────────────────────────────────────────────────────────────────────────────────────
 
-VERBS = typer.main.get_command(app)
+VERBS = app.parser
 MARKED = [block for page in PAGES for block in read_blocks(page) if "docs-check" in block.marks]
 
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
 from headway.cli import app
 from headway.cli.option_use import name_of
 from headway.cli.unknown_options import recipe_settings, sampler_settings
@@ -171,7 +169,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield (*path, name), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(app.parser))
 PRINTS = ("--json", "--help-samplers")
 SLOW = {("demo",), ("check", "resume"), ("sweep",), ("compare",), ("lr-find",), ("train",)}  # they train
 

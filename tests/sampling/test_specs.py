@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 from headway.cli import app
 from headway.cli.sampler_options import COMMON_FLAGS, flag_help, list_samplers, samplers_markdown
@@ -21,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "decoding.md"
 
 def flags():
     """The options of `headway generate` between --greedy and --sampler-preset: those that set samplers."""
-    options = typer.main.get_command(app).commands["generate"].params
+    options = app.parser.commands["generate"].params
     names = [option.name for option in options]
     return {option.name: option for option in options[names.index("greedy") + 1 : names.index("sampler_preset")]}
 

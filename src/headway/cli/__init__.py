@@ -1,7 +1,7 @@
 """The command line: `headway VERB …`, one file per verb, each a thin shell over a public function.
 
 Results go to stdout, progress to stderr. Exit codes: 0 success, 1 failure, 2 misuse, 130 interrupted, 128 + n ended by
-signal n. Verbs import torch when they run, so that `--help` is instant.
+signal n. The module of a verb is imported when it is used, and torch when it runs, so that `--help` is instant.
 """
 
 import os
@@ -10,31 +10,6 @@ import sys
 import typer
 
 from headway import __version__
-from headway.cli import (
-    answer,
-    check,
-    classify,
-    compare,
-    convert,
-    cost,
-    data,
-    demo,
-    embed,
-    evaluate,
-    fill,
-    generate,
-    lr_find,
-    models,
-    quiz,
-    runs,
-    score,
-    show,
-    sweep,
-    tag,
-    tokenizer,
-    train,
-    translate,
-)
 from headway.cli.help import CommandApp, Sections
 from headway.errors import HeadwayError
 from headway.termination import exit_on_signals
@@ -68,40 +43,40 @@ def _global_options(
 
 VERBS: Sections = {
     "Train": [
-        ("demo", "Train a small GPT in a little over a minute and sample from it.", demo.demo),
-        ("train", "Train a model from a recipe, or resume a run.", train.train),
-        ("lr-find", "Find a learning rate.", lr_find.lr_find),
-        ("sweep", "Train a recipe with many settings, and rank the runs.", sweep.sweep),
-        ("compare", "Train several models on the same data and budget, and score them.", compare.compare),
+        ("demo", "Train a small GPT in a little over a minute and sample from it.", "demo"),
+        ("train", "Train a model from a recipe, or resume a run.", "train"),
+        ("lr-find", "Find a learning rate.", "lr_find"),
+        ("sweep", "Train a recipe with many settings, and rank the runs.", "sweep"),
+        ("compare", "Train several models on the same data and budget, and score them.", "compare"),
     ],
     "Use": [
-        ("generate", "Generate text with a language model.", generate.generate),
-        ("translate", "Translate texts with a sequence-to-sequence model.", translate.translate),
-        ("classify", "Classify texts: labels and their probabilities.", classify.classify),
-        ("tag", "Tag the words of texts, such as named entities.", tag.tag),
-        ("answer", "Answer questions from a passage.", answer.answer),
-        ("fill", "Fill the masks of texts with a masked language model.", fill.fill),
-        ("embed", "Embed texts as vectors, or rank them by similarity.", embed.embed),
-        ("convert", "Convert a model to or from other formats.", convert.convert),
+        ("generate", "Generate text with a language model.", "generate"),
+        ("translate", "Translate texts with a sequence-to-sequence model.", "translate"),
+        ("classify", "Classify texts: labels and their probabilities.", "classify"),
+        ("tag", "Tag the words of texts, such as named entities.", "tag"),
+        ("answer", "Answer questions from a passage.", "answer"),
+        ("fill", "Fill the masks of texts with a masked language model.", "fill"),
+        ("embed", "Embed texts as vectors, or rank them by similarity.", "embed"),
+        ("convert", "Convert a model to or from other formats.", "convert"),
     ],
     "Look inside": [
-        ("runs", "List runs with their settings, status and scores.", runs.runs),
-        ("models", "List published models and presets with their sizes.", models.models),
-        ("cost", "Count parameters, FLOPs, bytes and memory of a model.", cost.cost),
-        ("score", "Score a text token by token: p, ln p, rank, running sum.", score.score),
-        ("quiz", "Ask a quiz of the lectures, and judge your answer.", quiz.quiz),
-        ("show", "Show attention, positions, layers, samplers and training curves.", show.app),
+        ("runs", "List runs with their settings, status and scores.", "runs"),
+        ("models", "List published models and presets with their sizes.", "models"),
+        ("cost", "Count parameters, FLOPs, bytes and memory of a model.", "cost"),
+        ("score", "Score a text token by token: p, ln p, rank, running sum.", "score"),
+        ("quiz", "Ask a quiz of the lectures, and judge your answer.", "quiz"),
+        ("show", "Show attention, positions, layers, samplers and training curves.", "show"),
     ],
     "Check": [
-        ("eval", "Score a model on held-out text.", evaluate.evaluate),
-        ("check", "Check resume, caching, batching, a model's contract, homework.", check.app),
+        ("eval", "Score a model on held-out text.", "evaluate"),
+        ("check", "Check resume, caching, batching, a model's contract, homework.", "check"),
     ],
     "Data": [
-        ("data", "Summarise a data source.", data.data),
-        ("tokenizer", "Train, use and compare tokenizers.", tokenizer.app),
+        ("data", "Summarise a data source.", "data"),
+        ("tokenizer", "Train, use and compare tokenizers.", "tokenizer"),
     ],
 }
-app.add_sections(VERBS)
+app.add_sections(VERBS, package=__name__)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -5,7 +5,9 @@ unknown options and words (unknown_options.py, unexpected_words.py), refusals of
 (option_use.py), and `--plugin`, which imports your own module before the command runs.
 
 Help has sections. An option names its own, `typer.Option(rich_help_panel="Search")`; commands stand in a table,
-`app.add_sections({"Train": [("demo", "Train a small GPT.", demo)]})`. What names none comes first; examples come last.
+`app.add_sections({"Train": [("demo", "Train a small GPT.", "demo")]}, package="headway.cli")`. What names none comes
+first; examples come last. The commands of a table are loaded lazily: a command line imports the module of its own
+command only, which halves the time that `headway` takes to start.
 """
 
 import functools
@@ -14,8 +16,9 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -35,8 +38,9 @@ from headway.entry_points import PLUGINS_VARIABLE
 # Recent versions of Typer carry their own copy of click: the class is found beside a public one, in either.
 NoSuchOption: Any = sys.modules[typer.BadParameter.__module__].NoSuchOption
 
-# Section of a group's help → its commands: name, one sentence, and the function or the app with sub-commands.
-Sections = dict[str, list[tuple[str, str, Callable[..., None] | typer.Typer]]]
+# Section of a group's help → its commands: name, one sentence, and the module with the function of the same name, or
+# with the `app` of its sub-commands.
+Sections = dict[str, list[tuple[str, str, str]]]
 
 GENERAL = "General"  # the last section of a command: the options that every command has
 COLUMN_WIDTH = 24  # of the names of options; longer ones stand on a line of their own
@@ -63,13 +67,19 @@ class CommandApp(typer.Typer):
             **{"add_completion": False, **options},
         )
 
+        self.lazy_commands: LazyCommands | None = None
+
     @functools.cached_property
-    def _parser(self) -> Any:
-        """All commands with their options, which Typer builds anew for every call."""
-        return typer.main.get_command(self)
+    def parser(self) -> Any:
+        """The command, or the group with its commands, which Typer builds anew for every call."""
+        is_empty = not self.registered_commands and not self.registered_callback  # which get_command refuses
+        parser: Any = typer.main.get_group(self) if is_empty else typer.main.get_command(self)
+        if self.lazy_commands is not None:
+            parser.commands = self.lazy_commands
+        return parser
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._parser(*args, **options)
+        return self.parser(*args, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         register = super().command(name, **{"cls": Verb, **options})
@@ -80,14 +90,43 @@ class CommandApp(typer.Typer):
 
         return decorate
 
-    def add_sections(self, sections: Sections) -> None:
-        """Add the commands of a table, in its order; of a section, those with sub-commands come last."""
-        for section, commands in sections.items():
-            for name, summary, command in commands:
-                if isinstance(command, typer.Typer):
-                    self.add_typer(command, name=name, short_help=summary, rich_help_panel=section)
-                else:
-                    self.command(name, short_help=summary, rich_help_panel=section)(command)
+    def add_sections(self, sections: Sections, *, package: str) -> None:
+        """Take the commands of a table, in its order, from the modules of a package."""
+        self.lazy_commands = LazyCommands(sections, package)
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands of a table by name. A command is imported, and its options are built, when it is looked up."""
+
+    def __init__(self, sections: Sections, package: str):
+        self.sections, self.package = sections, package
+        self.modules = {name: module for commands in sections.values() for name, _, module in commands}
+        self.summaries = {name: summary for commands in sections.values() for name, summary, _ in commands}
+        self.loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.loaded:
+            self.loaded[name] = self._load(name)
+        return self.loaded[name]
+
+    def _load(self, name: str) -> Any:
+        module = import_module(f"{self.package}.{self.modules[name]}")
+        app = getattr(module, "app", None)
+        if app is None:
+            app = CommandApp()
+            app.command(name)(getattr(module, self.modules[name]))
+        command = app.parser
+        command.name, command.short_help = name, self.summaries[name]
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.modules
 
 
 class Verb(TyperCommand):
@@ -154,8 +193,11 @@ class VerbGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        commands = self._commands_by_section().items()
-        write_sections(formatter, {section: [(c.name, _summary(c)) for c in listed] for section, listed in commands})
+        if isinstance(self.commands, LazyCommands):
+            sections = {title: [row[:2] for row in rows] for title, rows in self.commands.sections.items()}
+        else:
+            sections = {"Commands": [(name, _summary(command)) for name, command in self.commands.items()]}
+        write_sections(formatter, sections)
         # A column of their own: the names of options are much longer than those of commands.
         write_sections(formatter, _option_sections(self.get_params(ctx), ctx))
 
@@ -164,17 +206,12 @@ class VerbGroup(TyperGroup):
         if self.epilog:
             super().format_epilog(ctx, formatter)
             return
-        sections = list(self._commands_by_section().values())
-        shown = sections[0] if len(sections) == 1 else [commands[0] for commands in sections]
-        _write_examples(formatter, [example for c in shown for example in _split_help(c.help)[1][:1]])
-
-    def _commands_by_section(self) -> dict[str, list[Any]]:
-        sections: dict[str, list[Any]] = {}
-        for command in self.commands.values():
-            if not command.hidden:
-                section = getattr(command, "rich_help_panel", None)
-                sections.setdefault(section if isinstance(section, str) else "Commands", []).append(command)
-        return sections
+        names = list(self.commands)
+        if isinstance(self.commands, LazyCommands):
+            names = [rows[0][0] for rows in self.commands.sections.values()]
+        _write_examples(
+            formatter, [example for name in names for example in _split_help(self.commands[name].help)[1][:1]]
+        )
 
 
 # ── plug-ins ──────────────────────────────────────────────────────────────────────────────────────────────────────

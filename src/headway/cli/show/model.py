@@ -9,7 +9,7 @@ from headway.cli.completion import complete_model
 from headway.cli.options import Json, print_json
 
 
-def show_model(
+def model(
     name: Annotated[
         str,
         typer.Argument(
