@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import headway
+from headway.data.datasets.classification import LabelBatch
 from headway.data.datasets.seq2seq import Seq2SeqDataset
 from headway.data.loader import CausalBatch, RngKey
 from headway.data.records import Pair
@@ -156,7 +157,9 @@ def test_bpe_dropout_never_truncates_a_sentence(tmp_path):
 
 @pytest.mark.parametrize("setting", ["train.rdrop_alpha=2", "tokenizer.bpe_dropout=0.1", "eval.metric=bleu"])
 def test_settings_for_pairs_are_refused_elsewhere(setting):
-    with pytest.raises(ConfigError, match=rf"{setting.split('=')[0]}=.* is (for an encoder-decoder|not for the objec)"):
+    with pytest.raises(
+        ConfigError, match=rf"{setting.split('=')[0]}=.* is (for pairs and|for an encoder-decoder|not for the objec)"
+    ):
         make_task(headway.load_recipe("demo", [setting]))
 
 
@@ -183,6 +186,63 @@ def test_bucketed_batches_give_the_same_loss_and_gradients(tmp_path):
         assert_close(*losses, rtol=1e-5, atol=1e-5)
         for a, b in zip(*gradients, strict=True):
             assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def multi_label_batch(batch, n_labels):
+    labels = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (len(batch), n_labels)).astype(np.float32))
+    return LabelBatch(batch.ids, batch.mask, labels, batch.segments)
+
+
+@pytest.mark.parametrize(
+    ("objective", "rdrop_alpha"),
+    [("classify", 0.0), ("classify", 3.0), ("multi-label", 0.0), ("multi-label", 3.0), ("tag", 0.0), ("span", 0.0)],
+)
+def test_bucketed_batches_of_texts_give_the_same_loss_and_gradients(objective, rdrop_alpha, tmp_path):
+    task = make_task(for_objective(objective.replace("multi-label", "classify"), tmp_path))
+    torch.manual_seed(0)
+    model = make_model(task, "cpu")
+    batch = task.loader(DistContext()).at(0, 0).rows(torch.arange(5))
+    if objective == "multi-label":
+        batch = multi_label_batch(batch, len(model.config.labels))
+    bucketed = batch.bucketed(1000)
+    assert (len(bucketed), bucketed.ids.shape[1] % 8) == (32, 0)
+    assert batch.bucketed(batch.ids.shape[1]).ids.shape[1] == batch.ids.shape[1]
+    results, gradients = [], []
+    for rows in (batch, bucketed):
+        model.zero_grad()
+        nats, n_correct = LossModule(model, task.objective, 0.1, rdrop_alpha).train()(rows)
+        nats.backward()
+        results.append((nats.detach(), n_correct))
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert_close(*results, rtol=1e-5, atol=1e-5)
+    for a, b in zip(*gradients, strict=True):
+        assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_multi_label", [False, True])
+def test_rdrop_of_labels_is_the_papers_formula(is_multi_label, tmp_path):
+    """Liang et al. 2021, eq. 4, on labels; the labels of multi-label data are one binary choice each."""
+    recipe = for_objective("classify", tmp_path)
+    task = make_task(recipe.replace(model=recipe.model.replace(dropout=0.3)))
+    torch.manual_seed(0)
+    model = make_model(task, "cpu").train()
+    batch = task.loader(DistContext()).at(0, 0)
+    if is_multi_label:
+        batch = multi_label_batch(batch, len(model.config.labels))
+    torch.manual_seed(7)
+    nats, _ = LossModule(model, "classify", 0.1, 4.0).train()(batch)
+    torch.manual_seed(7)
+    logits = model(torch.cat((batch.ids, batch.ids)), torch.cat((batch.mask, batch.mask)))
+    if is_multi_label:
+        smooth = batch.labels * 0.9 + 0.05
+        losses = [F.binary_cross_entropy(l.sigmoid(), smooth, reduction="sum") for l in logits.chunk(2)]
+        p, q = (torch.stack((l.sigmoid(), 1 - l.sigmoid())).log() for l in logits.chunk(2))
+    else:
+        losses = [F.cross_entropy(l, batch.labels, label_smoothing=0.1, reduction="sum") for l in logits.chunk(2)]
+        p, q = (l.log_softmax(-1) for l in logits.chunk(2))
+    kl = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))) / 2
+    assert_close(nats, sum(losses) / 2 + 4.0 / 2 * kl, rtol=1e-5, atol=1e-4)
+    assert kl > 1e-4
 
 
 @pytest.mark.parametrize("carries_state", [True, False])

@@ -111,7 +111,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     )
     label_smoothing: Annotated[Fraction, about("mass spread over the vocabulary (Szegedy et al. 2016, §7)")] = 0.0
     rdrop_alpha: Annotated[
-        NonNegativeFloat, about("R-Drop weight α, for training on pairs (Liang et al. 2021 use 5); 0: off")
+        NonNegativeFloat,
+        about("R-Drop weight α, for pairs and classification (Liang et al. 2021 use 0.1 to 5); 0: off"),
     ] = 0.0
     ar_alpha: Annotated[
         NonNegativeFloat, about("recurrent models: activation regularisation α (Merity et al. 2017 use 2); 0: off")

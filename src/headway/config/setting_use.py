@@ -124,7 +124,7 @@ USED_IF: dict[str, Condition] = {
         ),
     ),
     "train.label_smoothing": _objective("causal", "masked", "pairs", "classify", "tag"),
-    "train.rdrop_alpha": PAIRS,
+    "train.rdrop_alpha": _objective("pairs", "classify"),
     "train.ar_alpha": Condition("for the families rnn and lstm", lambda r: isinstance(r.model, RNNConfig)),
     "train.tar_beta": Condition("for the families rnn and lstm", lambda r: isinstance(r.model, RNNConfig)),
     "train.carry_state": Condition("for the families rnn and lstm", lambda r: isinstance(r.model, RNNConfig)),

@@ -52,7 +52,8 @@ class Batch:
         raise NotImplementedError
 
     def bucketed(self, max_len: int) -> Self:
-        """The batch padded to one of a few shapes, where rows differ in length: see datasets/seq2seq.py."""
+        """The batch padded to one of a few shapes, where rows differ in length, so that CUDA graphs can be reused. Rows
+        are at most `max_len` tokens long; the added ones have no targets."""
         return self
 
     def rows(self, indices: Tensor) -> Self:

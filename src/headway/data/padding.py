@@ -4,12 +4,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.data.sampler import Indices
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
+
+ROW_MULTIPLE, TOKEN_MULTIPLE = 32, 8  # bucketed batches are padded to multiples of these
 
 
 def text_capacity(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int, int]:
@@ -55,3 +58,25 @@ def pad(rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int) -> tuple[T
         values[i, : len(row)] = row
         mask[i, : len(row)] = True
     return torch.from_numpy(values), torch.from_numpy(mask)
+
+
+def pad_rows(values: Tensor, fill: int) -> Tensor:
+    """Values per row (B, …), with rows added up to a multiple of `ROW_MULTIPLE`."""
+    return F.pad(values, (0, 0) * (values.dim() - 1) + (0, -len(values) % ROW_MULTIPLE), value=fill)
+
+
+def pad_rows_and_tokens(values: Tensor, fill: int, max_len: int) -> Tensor:
+    """Values per token (B, T), padded to a multiple of `ROW_MULTIPLE` rows and of `TOKEN_MULTIPLE` tokens, but to at
+    most `max_len` tokens.
+
+    Multi30k then has about sixty shapes instead of a new one with every batch, for a fifth more padding.
+    """
+    n_new_tokens = max(0, min(-values.shape[1] % TOKEN_MULTIPLE, max_len - values.shape[1]))
+    return pad_rows(F.pad(values, (0, n_new_tokens), value=fill), fill)
+
+
+def pad_mask(mask: Tensor, max_len: int) -> Tensor:
+    """A mask (B, T) padded likewise. An added row has one token: attention over an empty row would be undefined."""
+    padded = pad_rows_and_tokens(mask, False, max_len)
+    padded[len(mask) :, 0] = True
+    return padded

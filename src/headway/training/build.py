@@ -13,7 +13,8 @@ from headway.config import StackConfig, TrainConfig
 from headway.costs import flops_per_token, training_memory
 from headway.devices import matmul_dtype
 from headway.errors import ConfigError
-from headway.models import GPT, Model, Transformer
+from headway.models import BERT, GPT, Model, Transformer
+from headway.models.heads import Head
 from headway.models.init_from import WeightTransfer
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.runs import Run
@@ -106,7 +107,8 @@ def build_trainer(
     step = TrainStep(module, optimizer, clip=config.grad_clip, autocast=is_bfloat16, device=device)
     can_capture = device.type == "cuda" and dist.parallel == "none" and optimizer.is_capturable
     # Only Transformers are bucketed: a recurrent model reads the lengths on the host, which a CUDA graph cannot do.
-    is_bucketed = can_capture and isinstance(model, Transformer) and not is_compiled
+    is_transformer = isinstance(model, Transformer) or (isinstance(model, Head) and isinstance(model.encoder, BERT))
+    is_bucketed = can_capture and is_transformer and not is_compiled
     is_captured = can_capture and (is_bucketed or (is_compiled and task.is_uniform))
 
     def iter_batches(start_step: int) -> Iterator[StepBatch]:

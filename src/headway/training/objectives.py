@@ -152,9 +152,28 @@ def classify(
 ) -> LossOutput:
     """Predict the label of each text, or all its labels. `class_weights` (C,)."""
     logits = model(batch.ids, batch.mask, batch.segments)
-    if batch.labels.dim() == 2:
-        return _label_set_nll(logits, batch.labels, smoothing, class_weights)
-    return _label_nll(logits, batch.labels, smoothing, class_weights)
+    return _classification_nll(logits, batch.labels, smoothing, class_weights)
+
+
+def rdrop_classify(
+    model: Classifier,
+    batch: LabelBatch,
+    smoothing: float = 0.0,
+    rdrop_alpha: float = 0.0,
+    class_weights: Tensor | None = None,
+) -> LossOutput:
+    """R-Drop as in `rdrop_pairs`, for texts: the labels of two forward passes should agree."""
+    twice = LabelBatch.stack((batch, batch))
+    logits = model(twice.ids, twice.mask, twice.segments).float()
+    nats, n_correct = _classification_nll(logits, twice.labels, smoothing, class_weights)
+    p, q = logits.chunk(2)  # (B, C) each
+    if batch.labels.dim() == 2:  # each label is a choice of two: KL(p ‖ q) + KL(q ‖ p) = (p − q) (logit p − logit q)
+        kl = ((p.sigmoid() - q.sigmoid()) * (p - q)).sum(dim=-1) / 2
+        is_target = batch.labels[:, 0] != IGNORE_INDEX
+    else:
+        kl = ((p.softmax(dim=-1) - q.softmax(dim=-1)) * (p.log_softmax(dim=-1) - q.log_softmax(dim=-1))).sum(dim=-1) / 2
+        is_target = batch.labels != IGNORE_INDEX
+    return nats / 2 + rdrop_alpha / 2 * (kl * is_target).sum(), n_correct
 
 
 def tag(model: Tagger, batch: TagBatch, smoothing: float = 0.0, class_weights: Tensor | None = None) -> LossOutput:
@@ -170,6 +189,7 @@ def span(model: SpanReader, batch: SpanBatch, smoothing: float = 0.0) -> LossOut
     return _label_nll(scores.flatten(0, 1), targets.flatten(), 0.0)
 
 
+RDROP_OBJECTIVES: dict[str, Callable[..., LossOutput]] = {"pairs": rdrop_pairs, "classify": rdrop_classify}
 OBJECTIVES: dict[str, Callable[..., LossOutput]] = {
     "causal": causal,
     "masked": masked,
@@ -178,6 +198,14 @@ OBJECTIVES: dict[str, Callable[..., LossOutput]] = {
     "tag": tag,
     "span": span,
 }
+
+
+def _classification_nll(
+    logits: Tensor, labels: Tensor, smoothing: float, class_weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """logits (B, C); labels (B,), or (B, C) for multi-label data; class_weights (C,)"""
+    loss = _label_set_nll if labels.dim() == 2 else _label_nll
+    return loss(logits, labels, smoothing, class_weights)
 
 
 def _label_nll(
@@ -199,11 +227,15 @@ def _label_set_nll(
     logits: Tensor, targets: Tensor, smoothing: float, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The negative log-likelihood of the labels of each text, which are independent given the text: binary
-    cross-entropy, summed. A weight multiplies the loss where its label is present. logits and targets (N, C),
-    class_weights (C,)."""
+    cross-entropy, summed. A weight multiplies the loss where its label is present. Rows of IGNORE_INDEX do not count.
+    logits and targets (N, C), class_weights (C,)."""
+    is_target = targets[:, :1] != IGNORE_INDEX
     smooth_targets = targets * (1 - smoothing) + smoothing / 2
-    nats = F.binary_cross_entropy_with_logits(logits.float(), smooth_targets, pos_weight=class_weights, reduction="sum")
-    return nats, ((logits > 0) == (targets > 0)).all(dim=-1).sum()
+    nats = F.binary_cross_entropy_with_logits(
+        logits.float(), smooth_targets, pos_weight=class_weights, weight=is_target.float(), reduction="sum"
+    )
+    is_correct = ((logits > 0) == (targets > 0)).all(dim=-1, keepdim=True)
+    return nats, (is_correct & is_target).sum()
 
 
 class LossModule(nn.Module):
@@ -228,7 +260,8 @@ class LossModule(nn.Module):
         self.class_weights: Tensor | None = None
         if class_weights is not None:
             self.class_weights = torch.tensor(class_weights, device=next(model.parameters()).device)
-        self.objective, self.smoothing, self.rdrop_alpha = OBJECTIVES[objective], smoothing, rdrop_alpha
+        self.objective, self.smoothing = OBJECTIVES[objective], smoothing
+        self.rdrop_objective, self.rdrop_alpha = RDROP_OBJECTIVES[objective] if rdrop_alpha else None, rdrop_alpha
         self.eval_objective = OBJECTIVES[BASE_OBJECTIVES.get(objective, objective)]
         self.ar_alpha, self.tar_beta = ar_alpha, tar_beta
         self.carried_state: list[RecurrentState] | None = None  # hidden state carried from batch to batch, if any
@@ -247,8 +280,7 @@ class LossModule(nn.Module):
             return causal_with_carried_state(model, batch, self.carried_state, self.smoothing, *penalties)
         if any(penalties):
             return causal(cast(RNN, self.model), batch, self.smoothing, *penalties)
-        if self.rdrop_alpha:
-            return rdrop_pairs(cast(EncoderDecoder, self.model), batch, self.smoothing, self.rdrop_alpha)
-        if self.class_weights is not None:
-            return self.objective(self.model, batch, self.smoothing, self.class_weights)
-        return self.objective(self.model, batch, self.smoothing)
+        weights = () if self.class_weights is None else (self.class_weights,)
+        if self.rdrop_objective is not None:
+            return self.rdrop_objective(self.model, batch, self.smoothing, self.rdrop_alpha, *weights)
+        return self.objective(self.model, batch, self.smoothing, *weights)

@@ -225,14 +225,16 @@ def resolve_objective(recipe: Recipe) -> str:
             raise ConfigError(
                 f"train.{name}={value} is for recurrent models (rnn, lstm), not for {with_article(family)}: set it to 0"
             )
-    for name, value, off in (
-        ("train.rdrop_alpha", recipe.train.rdrop_alpha, 0),
-        ("tokenizer.bpe_dropout", recipe.tokenizer.bpe_dropout, 0),
-    ):
-        if value != off and objective != "pairs":
-            raise ConfigError(
-                f"{name}={value} is for an encoder-decoder trained on pairs, not for {objective!r}: set it to {off}"
-            )
+    if recipe.train.rdrop_alpha and objective not in ("pairs", "classify"):
+        raise ConfigError(
+            f"train.rdrop_alpha={recipe.train.rdrop_alpha} is for pairs and for classification, not for "
+            f"{objective!r}: set it to 0"
+        )
+    if recipe.tokenizer.bpe_dropout and objective != "pairs":
+        raise ConfigError(
+            f"tokenizer.bpe_dropout={recipe.tokenizer.bpe_dropout} is for an encoder-decoder trained on pairs, not for "
+            f"{objective!r}: set it to 0"
+        )
     return objective
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.data.datasets.encoder_inputs import PaddedTexts, label_id, label_names
-from headway.data.loader import Batch, RngKey
-from headway.data.padding import RaggedArray, text_capacity
+from headway.data.loader import IGNORE_INDEX, Batch, RngKey
+from headway.data.padding import RaggedArray, pad_mask, pad_rows, pad_rows_and_tokens, text_capacity
 from headway.data.records import LabelledText
 from headway.data.sampler import Indices
 from headway.errors import DataError
@@ -69,6 +69,14 @@ class LabelBatch(Batch):
     @property
     def n_targets(self) -> int:
         return len(self)
+
+    def bucketed(self, max_len: int) -> "LabelBatch":
+        return LabelBatch(
+            pad_rows_and_tokens(self.ids, 0, max_len),
+            pad_mask(self.mask, max_len),
+            pad_rows(self.labels, IGNORE_INDEX),
+            None if self.segments is None else pad_rows_and_tokens(self.segments, 0, max_len),
+        )
 
 
 class ClassificationDataset(PaddedTexts):

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
-from headway.data.padding import RaggedArray, pad
+from headway.data.padding import RaggedArray, pad, pad_mask, pad_rows_and_tokens
 from headway.data.records import Pair
 from headway.data.sampler import Indices, uniforms
 from headway.errors import ConfigError, DataError
@@ -18,7 +17,6 @@ from headway.tokenizers import Tokenizer
 from headway.tokenizers.bpe_dropout import BPEDropout
 
 ENCODE_BATCH_PAIRS = 1000
-ROW_MULTIPLE, TOKEN_MULTIPLE = 32, 8  # bucketed batches are padded to multiples of these
 
 
 @dataclass(frozen=True)
@@ -34,24 +32,13 @@ class Seq2SeqBatch(Batch):
         return count_targets(self.targets)
 
     def bucketed(self, max_len: int) -> "Seq2SeqBatch":
-        """Pad to a multiple of `ROW_MULTIPLE` rows and `TOKEN_MULTIPLE` tokens, but to at most `max_len` tokens.
-
-        Multi30k then has about sixty shapes instead of a new one with every batch, for a fifth more padding. The added
-        rows have no targets, and a source of one token: attention over an empty source would be undefined.
-        """
-        n_new_rows = -len(self) % ROW_MULTIPLE
-        source, source_mask, inputs, targets, target_mask = (
-            F.pad(x, (0, max(0, min(-x.shape[1] % TOKEN_MULTIPLE, max_len - x.shape[1])), 0, n_new_rows), value=fill)
-            for x, fill in (
-                (self.source, 0),
-                (self.source_mask, False),
-                (self.inputs, 0),
-                (self.targets, IGNORE_INDEX),
-                (self.target_mask, False),
-            )
+        return Seq2SeqBatch(
+            pad_rows_and_tokens(self.source, 0, max_len),
+            pad_mask(self.source_mask, max_len),
+            pad_rows_and_tokens(self.inputs, 0, max_len),
+            pad_rows_and_tokens(self.targets, IGNORE_INDEX, max_len),
+            pad_rows_and_tokens(self.target_mask, False, max_len),
         )
-        source_mask[len(self) :, 0] = True
-        return Seq2SeqBatch(source, source_mask, inputs, targets, target_mask)
 
 
 class Seq2SeqDataset:

@@ -14,8 +14,8 @@ from headway.data.datasets.passage_windows import (
     PassageWindow,
     encode_questions,
 )
-from headway.data.loader import Batch, RngKey
-from headway.data.padding import RaggedArray
+from headway.data.loader import IGNORE_INDEX, Batch, RngKey
+from headway.data.padding import RaggedArray, pad_mask, pad_rows, pad_rows_and_tokens
 from headway.data.records import Question
 from headway.data.sampler import Indices
 from headway.errors import DataError
@@ -33,6 +33,15 @@ class SpanBatch(Batch):
     @property
     def n_targets(self) -> int:
         return 2 * len(self)
+
+    def bucketed(self, max_len: int) -> "SpanBatch":
+        return SpanBatch(
+            pad_rows_and_tokens(self.ids, 0, max_len),
+            pad_mask(self.mask, max_len),
+            pad_rows_and_tokens(self.segments, 0, max_len),
+            pad_rows(self.starts, IGNORE_INDEX),
+            pad_rows(self.ends, IGNORE_INDEX),
+        )
 
 
 class SpanDataset(PaddedTexts):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headway.data.datasets.encoder_inputs import PaddedTexts, label_id, label_names
 from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
-from headway.data.padding import RaggedArray, text_capacity
+from headway.data.padding import RaggedArray, pad_mask, pad_rows_and_tokens, text_capacity
 from headway.data.records import TaggedSentence
 from headway.data.sampler import Indices
 from headway.data.words import NO_TOKEN, encode_words
@@ -26,6 +26,13 @@ class TagBatch(Batch):
     @property
     def n_targets(self) -> int:
         return count_targets(self.tags)
+
+    def bucketed(self, max_len: int) -> "TagBatch":
+        return TagBatch(
+            pad_rows_and_tokens(self.ids, 0, max_len),
+            pad_mask(self.mask, max_len),
+            pad_rows_and_tokens(self.tags, IGNORE_INDEX, max_len),
+        )
 
 
 class TaggingDataset(PaddedTexts):
