@@ -28,6 +28,7 @@ UNPICKLING = {("torch", "load"), ("np", "load"), ("numpy", "load"), ("pd", "read
 REASONS = {
     ("__init__.py", "import_module"): "a module of the package, from a table in the code",
     ("analysis/__init__.py", "import_module"): "a module of the package, from a table in the code",
+    ("cli/help.py", "import_module"): "the module of a command, from a table in the code",
     ("data/__init__.py", "import_module"): "a module of the package, from a table in the code",
     ("sampling/__init__.py", "import_module"): "a module of the package, from a table in the code",
     ("evaluation/metrics.py", "import_module"): "modules of sacrebleu, named in the code",
