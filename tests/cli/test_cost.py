@@ -31,6 +31,16 @@ def test_settings_change_the_model(capsys):
     assert report["parameters"]["groups"]["encoder"]["total"] == 18_914_304
 
 
+def test_a_window_leaves_the_scores_inside_it(capsys):
+    """Prefill of 1,024 tokens and one step that attends to 128: 12 layers × 4 d FLOPs per score."""
+    flops = {}
+    for window in ("", "--window 128"):
+        [report] = cost(f"gpt2 --seq-len 1024 --new-tokens 2 {window}", capsys)
+        flops[window] = report["generation_flops"]
+    n_fewer = 1024 * (1024 - 128) + 1025 - 128
+    assert flops[""] - flops["--window 128"] == 12 * 4 * 768 * n_fewer
+
+
 def test_several_models_stand_side_by_side(capsys):
     code, out, _ = run("cost gpt2 lstm ngram --seq-len 512", capsys)
     assert code == 0

@@ -183,18 +183,39 @@ def test_training_memory_counts_the_source():
 def test_a_generation_is_the_sum_of_its_steps(window):
     config = PRESETS["llama-mini"]
     report = cost_report(config, seq_len=10, new_tokens=9, batch_size=2, window=window)
-    expected = count_pass(config, "prefill", batch_size=2, seq_len=10).total_flops
+    expected = count_pass(config, "prefill", batch_size=2, seq_len=10, window=window).total_flops
     for n_keys in range(11, 19):
         visible = n_keys if window is None else min(window, n_keys)
         expected += count_pass(config, "decode", batch_size=2, seq_len=visible).total_flops
     assert report.generation_flops == expected
 
 
-def test_without_a_cache_every_token_is_a_prefill():
+@pytest.mark.parametrize("window", [None, 3, 10, 11, 12, 15, 100])
+def test_without_a_cache_every_token_is_a_prefill(window):
     config = PRESETS["gpt-mini"]
-    report = cost_report(config, seq_len=10, new_tokens=7)
-    expected = sum(count_pass(config, "prefill", seq_len=10 + i).total_flops for i in range(7))
+    report = cost_report(config, seq_len=10, new_tokens=7, window=window)
+    expected = sum(count_pass(config, "prefill", seq_len=10 + i, window=window).total_flops for i in range(7))
     assert report.uncached_generation_flops == expected
+
+
+@pytest.mark.parametrize("name", ["gpt-mini", "llama-mini", "transformer-mini"])
+@pytest.mark.parametrize("window", [1, 4, 10, 30])
+def test_a_prefill_with_a_window_has_the_scores_inside_it(name, window):
+    """n w of them, or those that the mask leaves: Σ min(i, w) over the tokens i = 1 … n."""
+    config, n, batch_size = PRESETS[name], 10, 2
+    counted = count_pass(config, "prefill", batch_size=batch_size, seq_len=n, window=window)
+    full = count_pass(config, "prefill", batch_size=batch_size, seq_len=n)
+    [scores, _, sums] = [o for o in counted.operations if o.name in ("scores", "softmax", "weighted sum")][-3:]
+    c = config.resolved()
+    per_score = 2 * batch_size * c.n_heads * c.d_head
+    for operation in (scores, sums):
+        assert counted.flops(operation) == per_score * n * min(n, window)
+        visible = sum(min(i, window) for i in range(1, n + 1))
+        assert operation.unmasked_flops.evaluate(counted.sizes) == per_score * visible
+    if window >= n:
+        assert (counted.total_flops, counted.unmasked_flops) == (full.total_flops, full.unmasked_flops)
+    forward = count_pass(config, "forward", seq_len=n, window=window)  # which has no cache
+    assert forward.total_flops == count_pass(config, "forward", seq_len=n).total_flops
 
 
 def test_a_decode_step_takes_at_least_as_long_as_reading_weights_and_cache():

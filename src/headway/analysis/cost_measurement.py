@@ -4,12 +4,15 @@ Two rates are measured first: FLOP/s of large matrix products, and the bandwidth
 weights and the KV cache is read. The bound of a model that fits in the processor's cache uses the bandwidth of that
 cache.
 
+A pass is timed for a second, at least `MIN_ROUNDS` times. Passes of several seconds are timed less often, down to once.
+
 Rows inside a layer are timed by hooks in a second run, so their sum exceeds the time of the pass a little.
 """
 
+import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,8 +43,12 @@ from headway.sampling import Pipeline
 from headway.tables import Column, render_table
 
 MIN_ROUNDS, MAX_ROUNDS, ROUND_SECONDS = 3, 50, 1.0  # of a pass: until it has run for a second
+SLOW_SECONDS = 4.0  # of all rounds; a pass that takes longer is timed once, without a warm-up
+DECODE_WARMUP_STEPS, DECODE_STEPS = 2, 20  # on a GPU, the first captures a CUDA graph
+GENERATED_TOKENS = 1 + DECODE_WARMUP_STEPS + DECODE_STEPS  # the prefill gives one
 MAX_BANDWIDTH_BYTES = 2**30  # a larger tensor is read no faster
-WIDE_PRODUCT = (2048, 768, 3072)  # the shape of a feed-forward layer
+# Shapes of feed-forward layers: tokens, width, hidden width.
+WIDE_PRODUCTS = {"cpu": [(2048, 768, 3072)], "cuda": [(8192, 768, 3072), (8192, 3072, 768), (16384, 4096, 11008)]}
 
 
 @dataclass(frozen=True)
@@ -50,13 +57,46 @@ class MeasuredRow:
 
     name: str
     predicted: float  # seconds, at least
-    measured: float  # seconds: the median, but of a prefill one
+    measured: float  # seconds: the median
     flops: int
 
     @property
     def ratio(self) -> float:
         """How many times as long as the bound it takes."""
         return self.measured / self.predicted if self.predicted else float("inf")
+
+
+@dataclass(frozen=True)
+class GenerationPoint:
+    """A model at one batch size and length: prefill and decode step, or why there are none."""
+
+    name: str
+    batch_size: int
+    seq_len: int
+    nbytes: int  # of weights and KV cache
+    rows: Sequence[MeasuredRow] = ()
+    rates: Rates | None = None
+    error: str = ""
+
+    def measured(self, rows: Sequence[MeasuredRow], rates: Rates) -> "GenerationPoint":
+        return replace(self, rows=rows, rates=rates)
+
+    def failed(self, error: str) -> "GenerationPoint":
+        return replace(self, error=error)
+
+    def row(self, name: str) -> MeasuredRow | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.name,
+            "batch_size": self.batch_size,
+            "seq_len": self.seq_len,
+            "bytes": self.nbytes,
+            "rates": None if self.rates is None else self.rates.__dict__,
+            "rows": [row.__dict__ | {"ratio": row.ratio} for row in self.rows],
+            "error": self.error or None,
+        }
 
 
 class MemoryComparison(Protocol):
@@ -142,48 +182,51 @@ def measure_costs(
     bound = partial(lower_bound_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
     rows = []
     with torch.inference_mode(), CPUKernels(model):
-        on_progress("forward pass")
+        on_progress(f"forward pass, at least {format_seconds(bound(report.forward))}")
         forward = partial(model, ids, **source)
-        seconds = _median_seconds(forward, device)
+        seconds = median_seconds(forward, device)
         rows.append(MeasuredRow("forward pass", bound(report.forward), seconds, report.forward.total_flops))
         rows += _inner_rows(report, report.forward, forward, model, device, rates)
-    if report.decode is not None:
-        on_progress("decoding")
-        rows += _decode_rows(report, model, ids, source, device, bound)
-    on_progress("forward and backward pass")
-    seconds = _median_seconds(_training_pass(model, ids, source), device)
+    rows += measure_generation(report, model, device, rates=rates, ids=ids, source=source, on_progress=on_progress)
     least = report.unmasked_training_flops / rates.flops_per_second
+    on_progress(f"forward and backward pass, at least {format_seconds(least)}")
+    seconds = median_seconds(_training_pass(model, ids, source), device)
     rows.append(MeasuredRow("forward and backward", least, seconds, report.training_flops))
     return CostMeasurement(report, rates, rows)
 
 
-def measure_rates(report: CostReport, device: torch.device) -> Rates:
-    """FLOPS in the report's dtype, and the bandwidth for as many bytes as a decode step reads."""
-    dtype = DTYPES[report.dtype]
-    flops = max(measure_flops(device, dtype), *_wide_product_flops(device, dtype))
+def measure_rates(report: CostReport, device: torch.device, *, flops_per_second: float | None = None) -> Rates:
+    """FLOPS in the report's dtype, if not known, and the bandwidth for as many bytes as a decode step reads."""
+    if flops_per_second is None:
+        flops_per_second = measure_product_flops(device, report.dtype)
     reading = report.decode or report.forward
     n_bytes = report.bytes_per_element * (reading.weight_elements + reading.cache_elements)
     bandwidth = measure_bandwidth(device, min(n_bytes, MAX_BANDWIDTH_BYTES))
-    return Rates(flops, bandwidth, name=str(device))
+    return Rates(flops_per_second, bandwidth, name=str(device))
+
+
+def measure_product_flops(device: torch.device, dtype: str) -> float:
+    """FLOPS of the best of several matrix products."""
+    return max(measure_flops(device, DTYPES[dtype]), *_wide_product_flops(device, DTYPES[dtype]))
 
 
 def _wide_product_flops(device: torch.device, dtype: torch.dtype) -> Iterator[float]:
     """Of the kernels that inference uses: F.linear, and on some CPUs oneDNN with packed weights."""
-    n, m, k = WIDE_PRODUCT
-    x, w = torch.randn(n, m, device=device, dtype=dtype), torch.randn(k, m, device=device, dtype=dtype)
-    with torch.inference_mode():
-        yield 2 * n * m * k / fastest(lambda: F.linear(x, w), device, MIN_ROUNDS)
-        if device.type == "cpu" and dtype == torch.float32 and can_pack():
-            packed = torch.ops.mkldnn._reorder_linear_weight(w, n)
-            run = partial(torch.ops.mkldnn._linear_pointwise, x, packed, None, "none", [], "")
-            yield 2 * n * m * k / fastest(run, device, MIN_ROUNDS)
+    for n, m, k in WIDE_PRODUCTS["cuda" if device.type == "cuda" else "cpu"]:
+        x, w = (torch.full(shape, 0.5, device=device, dtype=dtype) for shape in ((n, m), (k, m)))
+        with torch.inference_mode():
+            yield 2 * n * m * k / fastest(partial(F.linear, x, w), device, MIN_ROUNDS)
+            if device.type == "cpu" and dtype == torch.float32 and can_pack():
+                packed = torch.ops.mkldnn._reorder_linear_weight(w, n)
+                run = partial(torch.ops.mkldnn._linear_pointwise, x, packed, None, "none", [], "")
+                yield 2 * n * m * k / fastest(run, device, MIN_ROUNDS)
 
 
 def check_memory(report: CostReport, device: torch.device) -> None:
     """Refuse what does not fit before anything is allocated."""
     state = 0 if report.state is None else report.state.nbytes
     logits = report.bytes_per_element * report.batch_size * report.seq_len * report.config.vocab_size
-    memory = report.training_memory()
+    memory = report.training_memory(device_type="cpu" if device.type == "cpu" else "cuda")
     activations = 0 if memory is None else memory.activations
     sizes = {
         "its weights and their gradients": 2 * (report.weight_bytes or 0),
@@ -208,46 +251,70 @@ def _build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Mod
 # ── passes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _decode_rows(
+def measure_generation(
     report: CostReport,
     model: Any,
-    ids: Tensor,
-    source: dict[str, Tensor],
     device: torch.device,
-    bound: Callable[[Pass], float],
+    *,
+    rates: Rates,
+    ids: Tensor | None = None,
+    source: Mapping[str, Tensor] | None = None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> list[MeasuredRow]:
-    """Prefill and decode steps, through the loop that `headway.generate` uses."""
-    steps = MAX_ROUNDS if report.config.context is None else min(MAX_ROUNDS, report.config.context - report.seq_len)
-    prompt = ids if steps >= MIN_ROUNDS else ids[:, : -(MIN_ROUNDS + 1)]
-    if not prompt.shape[1]:
-        return []
-    steps = max(steps, MIN_ROUNDS)
+    """Prefill and decode step, through the loop that `headway.generate` uses: on a GPU, steps are a CUDA graph.
 
-    def start_loop() -> DecodeLoop:
+    The model may have a larger context than the report's config, so that one model serves many lengths. A prompt that
+    leaves no space for `GENERATED_TOKENS` is shortened, and so are the bounds. The prompts are `ids` (B, T), by default
+    random ones. `source` is what `model.start` takes: then there is no row of the prefill, since the source has been
+    encoded before. Empty for models that do not generate, and without space for a prompt.
+    """
+    if report.decode is None:
+        return []
+    if ids is None:
+        ids = torch.randint(report.config.vocab_size, (report.batch_size, report.seq_len))
+    context = model.config.context
+    n_new = GENERATED_TOKENS
+    if context is not None:
+        n_new = min(n_new, max(context - report.seq_len, context // 2))
+    n_steps = n_new - 1 - DECODE_WARMUP_STEPS
+    n_prompt = report.seq_len if context is None else min(report.seq_len, context - n_new)
+    if n_prompt < 1 or n_steps < 1:
+        return []
+    sized = replace(report, seq_len=n_prompt)
+    assert sized.decode is not None
+    bound = partial(lower_bound_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
+    prompts = ids[:, :n_prompt].tolist()
+    loops: list[DecodeLoop] = []
+
+    def prefill() -> None:
+        loops[0].step()
+
+    @torch.inference_mode()
+    def restart() -> None:
+        loops.clear()  # first: two KV caches may not fit
         state = model.start(**source) if source else None
         pipe = Pipeline(preset="default", temperature=0.0)
-        loop = DecodeLoop(model, prompt.tolist(), pipe, steps, seeds=[0] * len(prompt), state=state)
-        loop.step()
-        return loop
+        loops.append(DecodeLoop(model, prompts, pipe, n_new, seeds=[0] * len(prompts), state=state))
 
-    start_loop()  # warm-up
-    synchronize(device)
-    start = time.perf_counter()
-    loop = start_loop()
-    synchronize(device)
-    prefill_seconds = time.perf_counter() - start
-    times: list[float] = []
-    while len(times) < steps - 1 and (len(times) < MIN_ROUNDS or sum(times) < ROUND_SECONDS):
-        start = time.perf_counter()
-        loop.step()  # it returns tokens, so it waits for the device
-        times.append(time.perf_counter() - start)
-    sized = replace(report, seq_len=prompt.shape[1])
-    decode = sized.decode
-    assert decode is not None
+    try:
+        on_progress(f"prefill, at least {format_seconds(bound(sized.prefill))}")
+        prefill_seconds = median_seconds(prefill, device, before=restart)
+        on_progress(f"decode steps, at least {format_seconds(bound(sized.decode))} each")
+        for _ in range(DECODE_WARMUP_STEPS):
+            loops[0].step()
+        times: list[float] = []
+        while len(times) < n_steps and (len(times) < MIN_ROUNDS or sum(times) < SLOW_SECONDS):
+            start = time.perf_counter()
+            loops[0].step()  # it returns tokens, so it waits for the device
+            times.append(time.perf_counter() - start)
+    finally:
+        loops.clear()
+        gc.collect()  # a CUDA graph and its loop refer to each other
     rows = []
-    if not source:  # the source has been encoded before
+    if not source:
         rows.append(MeasuredRow("prefill", bound(sized.prefill), prefill_seconds, sized.prefill.total_flops))
-    return [*rows, MeasuredRow("decode step", bound(decode), statistics.median(times), decode.total_flops)]
+    median = statistics.median(times)
+    return [*rows, MeasuredRow("decode step", bound(sized.decode), median, sized.decode.total_flops)]
 
 
 def _training_pass(model: Any, ids: Tensor, source: dict[str, Tensor]) -> Callable[[], None]:
@@ -265,16 +332,27 @@ def _training_pass(model: Any, ids: Tensor, source: dict[str, Tensor]) -> Callab
     return run
 
 
-def _median_seconds(run: Callable[[], object], device: torch.device) -> float:
-    run()  # warm-up
+def median_seconds(
+    run: Callable[[], object], device: torch.device, *, before: Callable[[], object] = lambda: None
+) -> float:
+    """Seconds of a call, after a warm-up: the median of several calls, or of one if it is slow. `before` is called
+    before each and not timed."""
+    first = _seconds(run, device, before)
     times: list[float] = []
-    while len(times) < MIN_ROUNDS or (sum(times) < ROUND_SECONDS and len(times) < MAX_ROUNDS):
-        synchronize(device)
-        start = time.perf_counter()
-        run()
-        synchronize(device)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    while first + sum(times) < SLOW_SECONDS and len(times) < MAX_ROUNDS:
+        if len(times) >= MIN_ROUNDS and sum(times) >= ROUND_SECONDS:
+            break
+        times.append(_seconds(run, device, before))
+    return statistics.median(times or [first])
+
+
+def _seconds(run: Callable[[], object], device: torch.device, before: Callable[[], object]) -> float:
+    before()
+    synchronize(device)
+    start = time.perf_counter()
+    run()
+    synchronize(device)
+    return time.perf_counter() - start
 
 
 # ── rows inside the layers ────────────────────────────────────────────────────────────────────────────────────────

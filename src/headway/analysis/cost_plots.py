@@ -1,4 +1,5 @@
-"""Pictures of costs: the roofline with every operation on it, FLOPs against sequence length, and measured growth."""
+"""Pictures of costs: the roofline with every operation on it, FLOPs against sequence length, measured growth, and times
+of generation beside their lower bounds."""
 
 from collections.abc import Sequence
 from math import log2
@@ -6,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.cost_growth import Growth
+from headway.analysis.cost_measurement import GenerationPoint
 from headway.analysis.plotting import MARKERS, log_ticks, open_figure, set_title, theme
 from headway.costs.formula import Formula
 from headway.costs.operations import Pass
@@ -16,6 +18,7 @@ from headway.errors import InputError
 WIDTH, HEIGHT = 8.5, 4.5  # inches
 MIN_LENGTH = 16
 FORWARD = "forward pass"
+BOUND: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0}  # of lower bounds
 ALIKE = 2.0  # operations whose intensities differ by less share a marker
 
 
@@ -163,4 +166,44 @@ def plot_growth(growth: Growth, file: str | Path) -> Path:
             axes.grid(which="major")
             axes.legend(loc="upper left", ncols=2)
         set_title(figure, f"{growth.name}: time against length, measured and lower bounds")
+    return Path(file)
+
+
+def plot_generation(points: Sequence[GenerationPoint], file: str | Path, *, title: str) -> Path:
+    """A panel per model: prefill and decode step against length, a colour per batch size. Lower bounds are dashed."""
+    measured = [point for point in points if point.rows]
+    if not measured:
+        raise InputError("no times have been measured: there is nothing to plot")
+    names = list(dict.fromkeys(point.name for point in measured))
+    batch_sizes = sorted({point.batch_size for point in measured})
+    lengths = sorted({point.seq_len for point in measured})
+    kinds = {"prefill": MARKERS[0], "decode step": MARKERS[1]}
+    with open_figure(file, width=max(WIDTH, 4.2 * len(names)), height=HEIGHT) as figure:
+        for axes, name in zip(figure.subplots(1, len(names), squeeze=False, sharey=True)[0], names, strict=True):
+            for number, batch_size in enumerate(batch_sizes):
+                style = {"color": theme().colour(number)}
+                for kind, marker in kinds.items():
+                    line = [
+                        (point.seq_len, row.measured, row.predicted)
+                        for point in measured
+                        if (point.name, point.batch_size) == (name, batch_size) and (row := point.row(kind))
+                    ]
+                    x, seconds, bounds = zip(*line, strict=True) if line else ((), (), ())
+                    axes.plot(x, seconds, marker=marker, **style)
+                    axes.plot(x, bounds, marker=marker, markerfacecolor=theme().background, **BOUND, **style)
+            axes.set(xscale="log", yscale="log", xlabel="length (tokens)", title=name)
+            _length_ticks(axes, lengths)
+            axes.grid(which="major")
+        first = figure.axes[0]
+        first.set_ylabel("seconds")
+        log_ticks(first.yaxis)
+        grey: dict[str, Any] = {"color": theme().grey}
+        lines: list[tuple[str, dict[str, Any]]] = [
+            (f"batch {size}", {"color": theme().colour(i)}) for i, size in enumerate(batch_sizes)
+        ]
+        lines += [(kind, {**grey, "marker": marker}) for kind, marker in kinds.items()]
+        lines.append(("lower bound", {**grey, **BOUND}))
+        handles = [first.plot([], [], label=label, **style)[0] for label, style in lines]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        set_title(figure, title)
     return Path(file)

@@ -180,7 +180,8 @@ def _print_measurements(reports: "list[CostReport]", plot: Path | None, json: bo
     for report in reports:
         on_progress = partial(_print_progress, report.name)
         check_memory(report, device)
-        on_progress("memory")  # first: later, the process has memory to spare
+        # First: later, the process has memory to spare.
+        on_progress("memory of a KV cache and of training steps")
         memory = measure_memory(report, device)
         measurements.append(replace(measure_costs(report, device=device, on_progress=on_progress), memory=memory))
     if plot is not None:

@@ -41,8 +41,8 @@ def parallelism(memory: Memory, device: DeviceSpec, n_devices: int) -> str:
     usable = USABLE_MEMORY * device.memory
     if memory.total <= usable:
         return "fits on one device" if n_devices == 1 else "use DDP: the whole training state fits on each device"
-    sharded = 2 * memory.gradients + memory.optimizer_state + memory.ema  # float32 weights are as large as gradients
-    fixed = memory.total - sharded
+    sharded = 2 * memory.weights + memory.optimizer_state + memory.ema  # all gradients are as large as the weights
+    fixed = memory.weight_copies + memory.activations + memory.logits
     if memory.activations > usable:
         return "activations do not fit: reduce the batch size, or set train.checkpoint_activations=true"
     if fixed >= usable:

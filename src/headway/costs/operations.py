@@ -51,7 +51,8 @@ SOFTMAX_FLOPS = 5  # per score: maximum, difference, exponential, sum, quotient
 
 # What is computed:
 #   forward    logits of all n tokens, as in training and scoring
-#   prefill    the same, but the logits of the last token only: what generation needs of a prompt
+#   prefill    the same, but the logits of the last token only: what generation needs of a prompt. With a sliding window
+#              of w tokens, a token attends to the last w tokens, itself among them
 #   decode     one more token per sequence, which attends to n tokens, itself among them
 Phase = Literal["forward", "prefill", "decode"]
 
@@ -143,18 +144,24 @@ def count_pass(
     batch_size: int = 1,
     seq_len: int = 1,
     source_len: int | None = None,
+    window: int | None = None,
 ) -> Pass | None:
-    """The operations of one pass; None for a family that a plug-in added, whose operations are not known.
+    """The operations of one pass; None for a family that a plug-in added, whose operations are not known. `window`: the
+    tokens that a sliding window lets each token of a prefill attend to.
 
     >>> from headway.config import model_config
     >>> count_pass(model_config("gpt2"), seq_len=1024).total_flops
     291648307200
     """
     c = config.resolved()
-    operations = _operations(c, phase)
+    has_window = phase == "prefill" and window is not None and isinstance(c, GPTConfig | TransformerConfig)
+    operations = _operations(c, phase, window=w if has_window else None)
     if operations is None:
         return None
     sizes = sizes_of(c) | {"b": batch_size, "n": seq_len, "s": seq_len if source_len is None else source_len}
+    if has_window:
+        assert window is not None
+        sizes["w"] = min(seq_len, window)
     return Pass(phase, [o for o in operations if o.repeats], sizes)
 
 
@@ -189,18 +196,21 @@ def can_decode(config: ModelConfig) -> bool:
     return not isinstance(config, BERTConfig | BiLSTMConfig | BagOfWordsConfig)
 
 
-def _operations(c: Any, phase: Phase) -> list[Operation] | None:
+def _operations(c: Any, phase: Phase, *, window: Formula | None = None) -> list[Operation] | None:
     tokens = ONE if phase == "decode" else n
     scored = n if phase == "forward" else ONE  # tokens whose logits are computed
     match c:
         case GPTConfig():
-            layer = _layer(c, "layer", c.n_layers, tokens, n, is_causal=phase != "decode")
+            layer = _layer(c, "layer", c.n_layers, tokens, n, is_causal=phase != "decode", window=window)
             return [*layer, product("unembedding", "output", scored, d, V)]
         case BERTConfig():
             return [*_layer(c, "layer", c.n_layers, n, n), *_head(c, d)]
         case TransformerConfig():
             encoder = _layer(c, "encoder layer", c.n_encoder_layers, s, s) if phase != "decode" else []
-            decoder = _layer(c, "decoder layer", c.n_decoder_layers, tokens, n, source=s, is_causal=phase != "decode")
+            is_causal = phase != "decode"
+            decoder = _layer(
+                c, "decoder layer", c.n_decoder_layers, tokens, n, source=s, is_causal=is_causal, window=window
+            )
             return [*encoder, *decoder, product("unembedding", "output", scored, d, V)]
         case NPLMConfig():
             window = w * d
@@ -264,12 +274,13 @@ def _layer(
     *,
     source: Formula | None = None,
     is_causal: bool = False,  # all tokens at once, each attending to those before it
+    window: Formula | None = None,  # the last tokens that each attends to, of those before it
 ) -> list[Operation]:
     """A Transformer layer: `queries` tokens per sequence attend to `keys` tokens; with `source`, to that many more."""
     heads, kv_heads, hidden = widths(c)
     rows = [
         product("Q/K/V projections", stage, queries, d, heads + 2 * kv_heads),
-        *_attention("", stage, queries, keys, heads, kv_heads, is_causal=is_causal),
+        *_attention("", stage, queries, keys, heads, kv_heads, is_causal=is_causal, window=window),
         product("output projection", stage, queries, heads, d),
     ]
     if source is not None:
@@ -309,14 +320,16 @@ def _attention(
     kv_heads: Formula,
     *,
     is_causal: bool = False,
+    window: Formula | None = None,
 ) -> list[Operation]:
-    scores = b * h * queries * keys
-    masked = b * n * (n - 1) * heads if is_causal else ZERO  # all but n (n + 1) / 2 of n² scores
+    visible = keys if window is None else window  # keys that each query has a score for
+    scores = b * h * queries * visible
+    masked = b * visible * (visible - 1) * heads if is_causal else ZERO  # all but n (n + 1) / 2 of n² scores
     return [
         Operation(
             f"{prefix}scores",
             stage,
-            flops=2 * b * queries * keys * heads,
+            flops=2 * b * queries * visible * heads,
             reads=b * queries * heads + b * keys * kv_heads,
             cache=b * keys * kv_heads,
             writes=scores,
@@ -326,7 +339,7 @@ def _attention(
         Operation(
             f"{prefix}weighted sum",
             stage,
-            flops=2 * b * queries * keys * heads,
+            flops=2 * b * queries * visible * heads,
             reads=scores + b * keys * kv_heads,
             cache=b * keys * kv_heads,
             writes=b * queries * heads,

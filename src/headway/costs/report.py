@@ -73,7 +73,12 @@ class CostReport:
     def count(self, phase: Phase, seq_len: int) -> Pass:
         """The operations of one phase at another length."""
         counted = count_pass(
-            self.config, phase, batch_size=self.batch_size, seq_len=seq_len, source_len=self.source_len
+            self.config,
+            phase,
+            batch_size=self.batch_size,
+            seq_len=seq_len,
+            source_len=self.source_len,
+            window=self.window,
         )
         assert counted is not None  # `cost_report` refuses such families
         return counted
@@ -125,26 +130,31 @@ class CostReport:
         """The same without a KV cache: every new token is a prefill of all tokens before it."""
         if self.new_tokens is None or not isinstance(self.config, GPTConfig | TransformerConfig):
             return None
-        # FLOPs of a prefill are a polynomial of degree 2 in its length: its sum follows from three values.
-        first, second, third = (self.count("prefill", self.seq_len + i).total_flops for i in range(3))
-        slope, curvature = second - first, third - 2 * second + first
-        every_time = self.new_tokens * first + comb(self.new_tokens, 2) * slope + comb(self.new_tokens, 3) * curvature
+        total = 0
+        for start, end in self._stretches(self.seq_len, self.seq_len + self.new_tokens - 1):
+            # FLOPs of a prefill are a polynomial of degree 2 in its length: its sum follows from three values.
+            first, second, third = (self.count("prefill", start + i).total_flops for i in range(3))
+            slope, curvature = second - first, third - 2 * second + first
+            n_tokens = end - start + 1
+            total += n_tokens * first + comb(n_tokens, 2) * slope + comb(n_tokens, 3) * curvature
         encoder = sum(o.repeats * self.prefill.flops(o) for o in self.prefill.operations if o.stage == "encoder layer")
-        return every_time - (self.new_tokens - 1) * encoder  # the source is encoded once
+        return total - (self.new_tokens - 1) * encoder  # the source is encoded once
 
     def _decode_ends(self) -> list[tuple[Pass, int]]:
         """The first and the last decode step of each stretch over which costs grow by the same amount per step, and
-        the number of steps of that stretch: their mean is that of all steps. A full window ends the growth."""
-        first, last = self.seq_len + 1, self.seq_len + (self.new_tokens or 1) - 1
+        the number of steps of that stretch: their mean is that of all steps."""
+        return [
+            (self.count("decode", self._visible(n_keys)), end - start + 1)
+            for start, end in self._stretches(self.seq_len + 1, self.seq_len + (self.new_tokens or 1) - 1)
+            for n_keys in (start, end)
+        ]
+
+    def _stretches(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The lengths from `first` to `last`, cut where a full window ends the growth: (start, end) of each part."""
         stretches = [(first, last)]
         if self.window is not None and first <= self.window < last:
             stretches = [(first, self.window), (self.window + 1, last)]
-        return [
-            (self.count("decode", self._visible(n_keys)), end - start + 1)
-            for start, end in stretches
-            if end >= start
-            for n_keys in (start, end)
-        ]
+        return [(start, end) for start, end in stretches if end >= start]
 
     @property
     def sequential_steps(self) -> tuple[Formula, Formula]:

@@ -1,7 +1,8 @@
-"""Peak memory of two training steps, minus the memory in use before them."""
+"""Peak memory of training steps and of a KV cache, minus the memory in use before it."""
 
 import ctypes
 import gc
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from headway.config import GPTConfig, ModelConfig, TrainConfig
 from headway.costs.report import CostReport
 from headway.data.loader import CausalBatch
+from headway.devices import DTYPES
 from headway.models.registry import create
 from headway.nn.kernels.cpu_linear import use_cpu_training_kernels
 from headway.nn.kv_cache import KVCache
@@ -21,7 +23,8 @@ from headway.training.train_step import StepBatch, TrainStep, checkpoint_blocks
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # written to clear_refs, it sets the peak to what is in use now
-STEPS = 2  # the second has the optimizer's state from the start
+STEPS = 2  # the first leaves the allocator with gaps
+SLOW_SECONDS = 5.0  # of a step, after which there is no second one
 TINY: dict[str, Any] = {"vocab_size": 16, "context": 8, "n_layers": 1, "d_model": 8, "n_heads": 1}
 
 
@@ -54,22 +57,25 @@ def measure_memory(report: CostReport, device: torch.device) -> list[MeasuredMem
         device=device,
         is_bfloat16=is_bfloat16,
     )
-    cache = _measure_cache(report, config, device)
+    cache = measure_cache_memory(
+        config, batch_size=report.batch_size, seq_len=report.seq_len, dtype=report.dtype, device=device
+    )
     if training is None or cache is None:
         return []
     rows = [MeasuredMemory("KV cache", report.state.nbytes, cache)] if report.state.nbytes else []
     return [*rows, MeasuredMemory("training", predicted.total, training)]
 
 
-def _measure_cache(report: CostReport, config: GPTConfig, device: torch.device) -> int | None:
-    model = create(config.replace(vocab_size=1, n_layers=0), device=device, dtype=report.dtype)
+def measure_cache_memory(
+    config: GPTConfig, *, batch_size: int, seq_len: int, dtype: str, device: torch.device
+) -> int | None:
+    """Bytes that the KV cache of a GPT takes; None where the system does not report the peak of a process."""
     c = config.resolved()
     states: list[KVCache] = []
 
     def fill() -> None:
         state = KVCache.empty(
-            c.n_layers, report.batch_size, c.n_kv_heads, report.seq_len, c.d_head,
-            limit=None, dtype=model.dtype, device=device,
+            c.n_layers, batch_size, c.n_kv_heads, seq_len, c.d_head, limit=None, dtype=DTYPES[dtype], device=device
         )  # fmt: skip
         for tensor in (state.keys, state.values):
             tensor.fill_(1.0)  # memory that is not written to yet does not count
@@ -126,8 +132,12 @@ def _train(
     step = TrainStep(LossModule(model, "causal"), optimizer, clip=1.0, autocast=is_bfloat16, device=device)
     ids = torch.randint(config.vocab_size, (batch_size, seq_len + 1), device=device)
     n_targets = batch_size * seq_len
+    optimizer.state()  # as it is from the second step on: its tensors are there while the gradients are computed
+    start = time.perf_counter()
     for _ in range(STEPS):
         step(StepBatch([CausalBatch(ids[:, :-1], ids[:, 1:])], [True], n_targets), 1 / n_targets)
+        if time.perf_counter() - start > SLOW_SECONDS:
+            break
 
 
 def _return_free_memory() -> None:
