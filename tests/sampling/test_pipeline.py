@@ -254,3 +254,37 @@ def test_gradients_flow_after_use_in_inference_mode():
     x = torch.randn(1, 5, requires_grad=True)
     pipe.apply(x).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [],
+        [{"stage": "top_k", "k": 3}],
+        [{"stage": "repetition_penalty", "penalty": 1.5}],
+        [{"stage": "logit_bias", "bias": {"2": 4.0}}],
+        [{"stage": "top_p", "p": 0.5}, {"stage": "min_p", "p": 0.1}],
+    ],
+)
+def test_a_greedy_draw_is_a_draw_from_the_best_token_alone(stages):
+    """The shortcut takes the best token; the definition draws from rows in which only the best one is left."""
+    pipe = Pipeline([*stages, {"stage": "temperature", "temperature": 0.0}])
+    assert pipe._is_greedy
+    for seed in range(20):
+        rng = torch.Generator().manual_seed(seed)
+        logits = torch.randint(0, 6, (4, 40), generator=rng).float()  # many ties
+        logits[torch.rand(4, 40, generator=rng) < 0.3] = -torch.inf
+        history, state = [[1, 2, 3]] * 4, pipe.start(4, seed)
+        ids, next_state = pipe.draw(logits, history=history, state=state)
+        assert torch.equal(ids, draw(pipe.apply(logits, history=history, state=state), torch.rand(4)))
+        assert next_state.position.tolist() == [1] * 4
+
+
+def test_a_greedy_draw_refuses_rows_without_a_token():
+    with pytest.raises(InputError, match="row 1 of the logits has NaN"):
+        Pipeline(temperature=0.0).draw(torch.tensor([[0.0, 1.0], [torch.nan, 0.0]]))
+
+
+def test_mirostat_before_temperature_zero_still_measures_the_surprise():
+    pipe = Pipeline([{"stage": "mirostat_v2", "tau": 3.0}, {"stage": "temperature", "temperature": 0.0}])
+    assert not pipe._is_greedy

@@ -181,10 +181,18 @@ class Pipeline:
         """
         rows = as_logit_rows(logits)
         state = self.start(rows.shape[0], None, rows.device) if state is None else state
-        filtered, ids = self._run(rows, self._context(rows, history, n_prompt, uniforms, mu, state))
-        column = draw(filtered, uniform(state.seed, state.position, TOKEN))
+        context = self._context(rows, history, n_prompt, uniforms, mu, state)
+        if self._is_greedy:
+            filtered, ids = self._run(rows, context, n_samplers=len(self._schedule) - 1)
+            check_logits(filtered)
+            column = filtered.argmax(dim=-1)
+            best = filtered.gather(1, column[:, None])[:, 0]
+        else:
+            filtered, ids = self._run(rows, context)
+            column = draw(filtered, uniform(state.seed, state.position, TOKEN))
+            best = filtered.amax(dim=-1)
         if rows.device.type != "cpu":
-            column = torch.where(filtered.amax(dim=-1).isfinite(), column, -1)
+            column = torch.where(best.isfinite(), column, -1)
         index = column.clamp(min=0)[:, None]
         token = column if ids is None else torch.where(column < 0, -1, ids.gather(1, index)[:, 0])
         next_state = replace(state, position=state.position + 1)
@@ -219,10 +227,22 @@ class Pipeline:
 
     # ── internals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self, rows: Tensor, context: SamplerContext) -> tuple[Tensor, Tensor | None]:
-        """The rows after all samplers, and the token id of each column, or None for the whole vocabulary."""
+    @property
+    def _is_greedy(self) -> bool:
+        """Whether the last sampler leaves only the best token of every row, so that there is nothing to draw: a draw
+        takes some forty kernels, which on a GPU is as long as a decode step of a small model."""
+        if not self._schedule or self._mirostats:  # Mirostat needs the probability of the token
+            return False
+        last = self._schedule[-1]
+        return last.name == "temperature" and last.on is None and max(last.values["temperature"]) < GREEDY_BELOW
+
+    def _run(
+        self, rows: Tensor, context: SamplerContext, n_samplers: int | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The rows after the first `n_samplers`, by default all, and the token id of each column, or None for the whole
+        vocabulary."""
         ids: Tensor | None = None
-        schedule = self._schedule
+        schedule = self._schedule[:n_samplers]
         if not (schedule and schedule[0].name == "top_k" and _narrows(schedule[0], rows.shape[1])):
             check_logits(rows)  # otherwise the k best are checked below: NaN and +inf rank first
         for i, sampler in enumerate(schedule):
