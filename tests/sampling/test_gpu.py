@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from headway.errors import InputError
+from headway.generation.cuda_graph import _POOLS, MAX_GRAPHS, drop_graphs
 from headway.generation.decode_loop import DecodeLoop
 from headway.generation.reference import decode, pipeline_chooser
+from headway.nn import use_attention
 from headway.sampling import SAMPLERS, Pipeline, filters
 from headway.sampling.ranking import ranked
 from tests.models.variants import gpt
@@ -101,8 +103,9 @@ def test_the_captured_loop_generates_what_the_reference_generates(settings):
     prompts, seeds = [[1, 2, 3], [7], [5, 5, 5, 5, 9], [1, 2, 3]], [4, 5, 6, 7]
     pipe = Pipeline(preset="default", **settings)
     rows = torch.stack(list(decode(model, prompts, pipeline_chooser(pipe, prompts, seeds), 20)), dim=1).tolist()
-    for graph in (True, False):
-        loop = DecodeLoop(model, prompts, pipe, 20, seeds=seeds, use_cuda_graph=graph)
+    # Twice with a graph that is captured, then twice with the same one.
+    for graph, lookahead in ((True, False), (True, True), (True, True), (True, False), (False, False)):
+        loop = DecodeLoop(model, prompts, pipe, 20, seeds=seeds, use_cuda_graph=graph, lookahead=lookahead)
         generated = {i: [] for i in range(4)}
         for n in range(20):
             for row, _, token in loop.step():
@@ -110,6 +113,43 @@ def test_the_captured_loop_generates_what_the_reference_generates(settings):
                 if n == 4 + 4 * row:
                     loop.finish(row)
         assert generated == {i: rows[i][: 5 + 4 * i] for i in range(4)}
+
+
+def test_graphs_are_reused_until_weights_move_or_parts_are_exchanged():
+    model, pipe = gpt(n_layers=2, context=64).cuda(), Pipeline().greedy()
+
+    def generate():
+        loop = DecodeLoop(model, [[1, 2, 3], [4, 5, 6]], pipe, 20, seeds=[0, 0], lookahead=True)
+        return [[token for _, _, token in loop.step()] for _ in range(20)], loop._graph
+
+    tokens, graph = generate()
+    again, same = generate()
+    assert again == tokens
+    assert same is graph
+    with torch.no_grad():
+        model.embedding.weight.neg_()  # in place: the graph reads the new values
+    changed, same = generate()
+    assert same is graph
+    assert changed != tokens
+    use_attention(model, "reference")
+    assert generate()[0] == changed
+    assert generate()[1] is not graph
+    model.embedding.weight.data = model.embedding.weight.data.clone()
+    new = generate()[1]
+    assert new is not same
+    assert generate()[0] == changed
+
+
+def test_the_graphs_that_are_kept_are_bounded():
+    model = gpt(n_layers=1, context=64).cuda()
+    for n_rows in range(1, MAX_GRAPHS + 5):
+        loop = DecodeLoop(model, [[1]] * n_rows, Pipeline().greedy(), 9, seeds=range(n_rows))
+        for _ in range(3):
+            loop.step()
+        del loop
+    assert 1 <= len(_POOLS[model].graphs) <= MAX_GRAPHS
+    drop_graphs(model)
+    assert model not in _POOLS
 
 
 def test_nan_in_the_captured_loop_raises_and_names_the_row():

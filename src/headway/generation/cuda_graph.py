@@ -1,43 +1,87 @@
-"""One decode step and its samplers, captured as a CUDA graph."""
+"""Decode steps with their samplers, captured as CUDA graphs.
 
+A graph reads and writes memory at fixed addresses, so each has a KV cache, a history and sampler states of its own. To
+capture one takes as long as many steps; it is kept for the next batch of as many rows, in a cache of about the same
+size, with the same samplers. Graphs are captured at the first decode step: the first token does not wait for it.
+
+What is kept is bounded: `MAX_GRAPHS` for each model, and KV caches of `MAX_IDLE_FRACTION` of its weights, beside those
+in use. A model whose weights have moved, or whose parts have been exchanged, gets new graphs.
+"""
+
+import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from headway.models.fused_decode import fused_decode_step
 from headway.nn.kv_cache import KVCache
-from headway.sampling import SamplerState
+from headway.sampling import History, Pipeline
 
 if TYPE_CHECKING:
     from headway.generation.decode_loop import DecodeLoop
 
 WARMUP_STEPS = 2  # before capture: they pick kernels and allocate the samplers' parameters
+EXTENT_MULTIPLE = 64  # positions are rounded up, so that similar lengths share a graph
+MAX_GRAPHS, MAX_IDLE_FRACTION = 8, 0.15
 
 
 class DecodeGraph:
-    """A captured decode step. Its inputs and outputs have fixed addresses: each replay reads the last tokens, the
-    lengths and the sampler state from them and overwrites them with the next ones."""
+    """A captured decode step of `batch_size` rows and up to `extent` positions. Each replay reads the last tokens, the
+    lengths and the sampler states and overwrites them with the next ones."""
 
-    def __init__(self, loop: "DecodeLoop"):
-        self.loop = loop
-        cache = loop.state
-        assert isinstance(cache, KVCache)
+    def __init__(self, model: Any, pipe: Pipeline, batch_size: int, extent: int, vocab_size: int | None):
+        self.model, self.pipe, self.vocab_size = weakref.ref(model), pipe, vocab_size
+        cache = model.start(batch_size=batch_size, capacity=extent)
         # Every row attends to all `extent` slots under a mask that ends at its length, so shapes never change.
-        extent = min(cache.capacity, loop.max_length)
-        loop.history = loop.history.widened(max(0, loop.max_length - loop.history.ids.shape[1]))
-        self.cache = replace(
-            cache,
-            keys=cache.keys[:, :, :, :extent],
-            values=cache.values[:, :, :, :extent],
-            length=cache.length.clone(),
-            bound=extent - 1,
-            is_uniform=False,
-        )
-        loop.last_tokens = loop.last_tokens.clone()
-        state = loop.sampler_state
-        self.sampler_state = SamplerState(*(tensor.clone() for tensor in (state.seed, state.position, state.mu)))
-        self._capture()
+        self.cache: KVCache = replace(cache, bound=extent - 1, is_uniform=False)
+        self.fused_step = fused_decode_step(model, self.cache)
+        device, integers = model.device, {"dtype": torch.long, "device": model.device}
+        self.last_tokens = torch.zeros(batch_size, 1, **integers)
+        lengths, n_prompt = (torch.zeros(batch_size, 1, **integers) for _ in range(2))
+        self.history = History(torch.zeros(batch_size, extent, **integers), lengths, n_prompt)
+        self.sampler_state = pipe.start(batch_size, [0] * batch_size, device)
+        self.host_tokens = [torch.empty(batch_size, dtype=torch.long, pin_memory=True) for _ in range(2)]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.logits: Tensor
+        self.owner: weakref.ref[DecodeLoop] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.owner is None or self.owner() is None
+
+    def empty_cache(self) -> KVCache:
+        """Its cache, without tokens, to prefill prompts into."""
+        for tensor in (self.cache.keys, self.cache.values, self.cache.length):
+            tensor.zero_()  # values of a slot that is not used have weight 0, but 0 · NaN is NaN
+        return replace(self.cache, bound=0, is_uniform=True)
+
+    def load(self, loop: "DecodeLoop") -> None:
+        """Take over the state of a loop whose prompts are prefilled; its tensors are those of the graph from now on."""
+        state = loop.state
+        assert isinstance(state, KVCache)
+        if state.keys.data_ptr() != self.cache.keys.data_ptr():
+            n_slots = min(state.capacity, self.cache.capacity)
+            for target, source in ((self.cache.keys, state.keys), (self.cache.values, state.values)):
+                target[:, :, :, :n_slots].copy_(source[:, :, :, :n_slots])
+        width = min(loop.history.ids.shape[1], self.history.ids.shape[1])
+        self.history.ids.zero_()
+        self.history.ids[:, :width].copy_(loop.history.ids[:, :width])
+        for target, source in (
+            (self.cache.length, state.length),
+            (self.history.lengths, loop.history.lengths),
+            (self.history.n_prompt, loop.history.n_prompt),
+            (self.last_tokens, loop.last_tokens),
+            (self.sampler_state.seed, loop.sampler_state.seed),
+            (self.sampler_state.position, loop.sampler_state.position),
+            (self.sampler_state.mu, loop.sampler_state.mu),
+        ):
+            target.copy_(source)
+        loop.state, loop.history, loop.last_tokens = self.cache, self.history, self.last_tokens
+        loop.sampler_state = self.sampler_state
+        if self.graph is None:
+            self._capture()
 
     def _capture(self) -> None:
         """Warm up and capture. Both change the tensors a step updates, so these are restored afterwards."""
@@ -55,29 +99,101 @@ class DecodeGraph:
         self._restore(saved)
 
     def _updated_tensors(self) -> list[Tensor]:
-        loop, sampler = self.loop, self.sampler_state
-        return [loop.last_tokens, self.cache.length, loop.history.lengths, sampler.position, sampler.mu]
+        sampler = self.sampler_state
+        return [self.last_tokens, self.cache.length, self.history.lengths, sampler.position, sampler.mu]
 
     def _restore(self, values: list[Tensor]) -> None:
         for tensor, value in zip(self._updated_tensors(), values, strict=True):
             tensor.copy_(value)
 
     def _decode_step(self) -> None:
-        loop = self.loop
-        logits, cache = loop.model.step(loop.last_tokens.clamp(min=0), self.cache, None, last=True)
-        self.logits = logits[:, -1, : loop.vocab_size].float()
-        tokens, sampler_state = loop.pipe.draw(self.logits, history=loop.history, state=self.sampler_state)
-        loop.last_tokens.copy_(tokens[:, None])
+        model, ids = self.model(), self.last_tokens.clamp(min=0)
+        assert model is not None
+        if self.fused_step is not None:
+            logits, cache = self.fused_step(model, ids, self.cache)
+        else:
+            logits, cache = model.step(ids, self.cache, None, last=True)
+        self.logits = logits[:, -1, : self.vocab_size].float()
+        tokens, sampler_state = self.pipe.draw(self.logits, history=self.history, state=self.sampler_state)
+        self.last_tokens.copy_(tokens[:, None])
         self.cache.length.copy_(cache.length)
-        positions = loop.history.lengths.clamp(max=loop.history.ids.shape[1] - 1)
-        loop.history.ids.scatter_(1, positions, loop.last_tokens)
-        loop.history.lengths.add_(1)
+        positions = self.history.lengths.clamp(max=self.history.ids.shape[1] - 1)
+        self.history.ids.scatter_(1, positions, self.last_tokens)
+        self.history.lengths.add_(1)
         self.sampler_state.position.copy_(sampler_state.position)
         self.sampler_state.mu.copy_(sampler_state.mu)
 
-    def replay(self) -> None:
-        """Run the step. The loop's logits, sampler state and cache are then those of the new tokens."""
+    def replay(self) -> "TokenCopy":
+        """Run the step; its tokens can be waited for."""
+        assert self.graph is not None
         self.graph.replay()
-        loop = self.loop
-        loop.logits, loop.sampler_state = self.logits, self.sampler_state
-        loop.state = replace(self.cache, bound=self.cache.capacity - 1)
+        self.host_tokens.reverse()  # the other one may still be read
+        return TokenCopy(self.last_tokens, self.host_tokens[0])
+
+
+class TokenCopy:
+    """Tokens on their way from the GPU."""
+
+    def __init__(self, tokens: Tensor, target: Tensor):
+        self.target, self.event = target, torch.cuda.Event()
+        target.copy_(tokens[:, 0], non_blocking=True)
+        self.event.record()
+
+    def wait(self) -> list[int]:
+        self.event.synchronize()
+        tokens: list[int] = self.target.tolist()
+        return tokens
+
+
+class GraphPool:
+    """The graphs of one model, the least recently used first."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[tuple[Any, ...], DecodeGraph] = {}
+        self.signature: tuple[Any, ...] = ()
+
+    def take(self, loop: "DecodeLoop", batch_size: int, extent: int) -> DecodeGraph:
+        """An idle graph for a loop, or a new one, not captured yet."""
+        model, pipe = loop.model, loop.pipe
+        assert isinstance(model, nn.Module)
+        assert isinstance(pipe, Pipeline)
+        if (signature := signature_of(model)) != self.signature:
+            self.graphs, self.signature = {}, signature
+        key = (batch_size, extent, loop.vocab_size, repr(pipe), repr([sampler.on for sampler in pipe.samplers]))
+        graph = self.graphs.pop(key, None)
+        if graph is None or not graph.is_idle:
+            self._make_space(sum(p.nbytes for p in model.parameters()))
+            graph = DecodeGraph(model, pipe, batch_size, extent, loop.vocab_size)
+        self.graphs[key] = graph
+        graph.owner = weakref.ref(loop)
+        return graph
+
+    def _make_space(self, weight_bytes: int) -> None:
+        idle = [key for key, graph in self.graphs.items() if graph.is_idle]
+        n_bytes = sum(self.graphs[key].cache.nbytes for key in idle)
+        for key in idle:
+            if len(self.graphs) < MAX_GRAPHS and n_bytes <= MAX_IDLE_FRACTION * weight_bytes:
+                return
+            n_bytes -= self.graphs.pop(key).cache.nbytes
+
+
+_POOLS: "weakref.WeakKeyDictionary[nn.Module, GraphPool]" = weakref.WeakKeyDictionary()
+
+
+def take_graph(loop: "DecodeLoop", batch_size: int, n_positions: int, limit: int) -> DecodeGraph:
+    """A graph for `n_positions` or a few more, but at most `limit`."""
+    assert isinstance(loop.model, nn.Module)
+    extent = min(limit, -(-n_positions // EXTENT_MULTIPLE) * EXTENT_MULTIPLE)
+    return _POOLS.setdefault(loop.model, GraphPool()).take(loop, batch_size, extent)
+
+
+def drop_graphs(model: nn.Module) -> None:
+    """Free the graphs of a model, and their caches."""
+    _POOLS.pop(model, None)
+
+
+def signature_of(model: nn.Module) -> tuple[Any, ...]:
+    """What graphs depend on, beside the values of the weights: where those are, and which functions parts use."""
+    functions = ("attention_fn", "linear_fn", "unembed_fn")
+    parts = [id(module.__dict__[name]) for module in model.modules() for name in functions if name in module.__dict__]
+    return (*(parameter.data_ptr() for parameter in model.parameters()), *parts)

@@ -4,7 +4,8 @@
 - A prompt that several rows share is prefilled once.
 - When enough rows have finished, the batch is compacted to the active ones.
 - On a GPU, where launching a few hundred kernels takes longer than running them, a decode step and its samplers are
-  captured as one CUDA graph over a cache of fixed size, and replayed.
+  captured as one CUDA graph over a cache of fixed size, and replayed. With `lookahead`, the next step is launched
+  before the tokens of the last one have reached the host, so that the GPU never waits for Python.
 
 On a CPU neither a graph nor `torch.compile` helps: a step takes as long as reading the weights once
 (docs/performance.md).
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from headway.devices import without_cudnn_attention
 from headway.errors import InputError
-from headway.generation.cuda_graph import DecodeGraph
-from headway.generation.limits import cache_capacity
+from headway.generation.cuda_graph import DecodeGraph, TokenCopy, take_graph
+from headway.generation.limits import cache_capacity, position_limit
 from headway.models.base import LanguageModel, Seq2SeqLM
+from headway.models.gpt import GPT
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.kv_cache import KVCache
 from headway.nn.padding import pad_ids
@@ -38,8 +40,8 @@ INITIAL_HISTORY_TOKENS = 1024  # new tokens the history has space for at first; 
 class DecodeLoop:
     """Samples one token for every active row with each `step`.
 
-    After a step, `logits` (slots, V) are the logits its tokens were drawn from and, without a CUDA graph,
-    `previous_sampler_state` is the samplers' state before the draw.
+    After a step without `lookahead`, `logits` (slots, V) are the logits its tokens were drawn from and, without a CUDA
+    graph, `previous_sampler_state` is the samplers' state before the draw.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class DecodeLoop:
         state: State | None = None,  # of a model that has read a source; default: a new one
         use_cuda_graph: bool | None = None,  # default: on a GPU, if the cache has a fixed size
         compact_at_once: bool = False,  # a finished row may not take another step: its context is full
+        lookahead: bool = False,  # with a CUDA graph: the caller reads the tokens only
     ):
         self.model, self.pipe, self.vocab_size = model, pipe, vocab_size
         self.device = model.device
@@ -68,8 +71,11 @@ class DecodeLoop:
         self.previous_sampler_state: SamplerState
         self.state = state
         self._prompts = [tuple(prompt) for prompt in prompts]
-        self._is_prefilled = False
+        self._is_prefilled = self._is_captured = False
         self._graph: DecodeGraph | None = None
+        self._lookahead = lookahead
+        self._steps_left = max_new_tokens  # to be launched
+        self._pending: TokenCopy | list[int] | None = None  # tokens of a step that was launched ahead
         self._kernels = CPUKernels(model)
         has_fixed_size = not compact_at_once and cache_capacity(model, self.max_length) is not None
         wants_graph = self.device.type == "cuda" if use_cuda_graph is None else use_cuda_graph
@@ -87,10 +93,11 @@ class DecodeLoop:
         if not self._is_prefilled:
             self._prefill()
             self._is_prefilled = True
+            self._steps_left -= 1
+            tokens = self.last_tokens[:, 0].tolist()
         else:
             self._compact()
-            self._decode()
-        tokens = self.last_tokens[:, 0].tolist()
+            tokens = self._decode()
         if -1 in tokens:
             raise InputError(
                 f"row {self.rows[tokens.index(-1)]} of the logits has NaN, +inf or no token left, so no token can be "
@@ -113,7 +120,11 @@ class DecodeLoop:
             index_of_prompt = {prompt: i for i, prompt in enumerate(prompts)}
             index_of_row = [index_of_prompt[prompt] for prompt in self._prompts]
             capacity = cache_capacity(self.model, self.max_length)
-            self.state = self.model.start(batch_size=len(prompts), capacity=capacity)
+            if self._can_capture and len(prompts) == len(index_of_row) and isinstance(self.model, GPT):
+                self._graph = self._take_graph()
+                self.state = self._graph.empty_cache()
+            else:
+                self.state = self.model.start(batch_size=len(prompts), capacity=capacity)
         ids, lengths = pad_ids(prompts, self.device)
         logits, self.state = self.model.step(ids, self.state, lengths, last=True)
         if len(prompts) < len(index_of_row):
@@ -121,15 +132,33 @@ class DecodeLoop:
             logits, self.state = logits[index], self.state.reorder(index)
         self._sample(logits[:, -1])
 
-    def _decode(self) -> None:
+    def _decode(self) -> list[int]:
         """One decode step with the last tokens, by the graph if there is one."""
-        if self._graph is None and self._can_capture and isinstance(self.state, KVCache):
-            self._graph = DecodeGraph(self)
-        if self._graph is not None:
-            self._graph.replay()
-        else:
-            logits, self.state = self.model.step(self.last_tokens, self.state, None, last=True)
-            self._sample(logits[:, -1])
+        if not self._is_captured and self._can_capture and isinstance(self.state, KVCache):
+            self._graph = self._graph or self._take_graph()
+            self._graph.load(self)
+            self._is_captured = True
+        if self._graph is not None and self._is_captured:
+            return self._replay(self._graph)
+        logits, self.state = self.model.step(self.last_tokens, self.state, None, last=True)
+        self._sample(logits[:, -1])
+        tokens: list[int] = self.last_tokens[:, 0].tolist()
+        return tokens
+
+    def _replay(self, graph: DecodeGraph) -> list[int]:
+        """The tokens of the next step. With lookahead it was launched in the call before, and the one after it is
+        launched before we wait."""
+        launched = graph.replay() if self._pending is None else self._pending
+        self._steps_left -= self._pending is None
+        self._pending = None
+        if self._lookahead and self._steps_left > 0:
+            self._pending = graph.replay()
+            self._steps_left -= 1
+        self.logits = graph.logits
+        return launched.wait() if isinstance(launched, TokenCopy) else launched
+
+    def _take_graph(self) -> DecodeGraph:
+        return take_graph(self, len(self.rows), self.max_length, position_limit(self.model) or self.max_length)
 
     def _sample(self, logits: Tensor) -> None:
         """Draw a token for every slot from the logits (slots, V), and append it to the history."""
@@ -146,7 +175,7 @@ class DecodeLoop:
     def _compact(self) -> None:
         """Drop the slots of finished rows, if they are enough to be worth copying the state."""
         slots = [slot for slot, row in enumerate(self.rows) if row in self.active]
-        fraction = self._compact_at_fraction if self._graph is None else COMPACT_GRAPH_AT_FRACTION
+        fraction = COMPACT_GRAPH_AT_FRACTION if self._is_captured else self._compact_at_fraction
         if len(slots) == len(self.rows) or len(slots) > fraction * len(self.rows) or not slots:
             return
         index = torch.tensor(slots, device=self.device)
@@ -155,4 +184,8 @@ class DecodeLoop:
         self.history, self.sampler_state = self.history.reorder(index), self.sampler_state.reorder(index)
         self.last_tokens, self.rows = self.last_tokens[index], [self.rows[slot] for slot in slots]
         self.pipe = self.pipe.select(slots)
-        self._graph = None
+        if isinstance(self._pending, TokenCopy):
+            self._pending = self._pending.wait()
+        if self._pending is not None:
+            self._pending = [self._pending[slot] for slot in slots]
+        self._graph, self._is_captured = None, False

@@ -296,6 +296,7 @@ def stream_tokens(
         state=state,
         use_cuda_graph=False if request.explain else None,
         compact_at_once=len(set(limits)) > 1,
+        lookahead=request.logprobs is None,
     )
     texts = [_new_text(request, row, _min_new_tokens(pipe, i)) for i, row in enumerate(rows)]
     while loop.active:
