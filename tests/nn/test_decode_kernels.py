@@ -130,7 +130,7 @@ def test_the_fused_step_is_the_plain_step(seed):
 )
 def test_the_rule_for_the_fused_path_names_what_does_not_fit(settings, reason, monkeypatch):
     monkeypatch.setattr(fused_decode, "has_triton", lambda: True)
-    found = why_not_fused(headway.create("gpt-tiny", **settings))
+    found = why_not_fused(headway.create("gpt-tiny", **settings).eval())
     assert found is None if reason is None else reason in found
 
 
@@ -138,13 +138,14 @@ def test_a_model_whose_parts_were_exchanged_takes_the_plain_path(monkeypatch):
     monkeypatch.setattr(fused_decode, "has_triton", lambda: True)
     assert why_not_fused(headway.create("lstm", vocab_size=9, d_model=8)) == "RNN is not a GPT"
     assert "float64" in why_not_fused(headway.create("gpt-tiny", dtype="float64"))
-    assert why_not_fused(use_attention(headway.create("gpt-tiny"), "reference")) is None
-    exchanged = use_attention(headway.create("gpt-tiny"), mask_after_softmax)
+    assert why_not_fused(headway.create("gpt-tiny").train()) == "it is in training mode"
+    assert why_not_fused(use_attention(headway.create("gpt-tiny").eval(), "reference")) is None
+    exchanged = use_attention(headway.create("gpt-tiny").eval(), mask_after_softmax)
     assert why_not_fused(exchanged) == "its attention function has been exchanged"
-    exchanged = use_linear(headway.create("gpt-tiny"), lambda x, weight, bias: F.linear(x, weight, bias))
+    exchanged = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
     assert why_not_fused(exchanged) == "a matrix product has been exchanged"
-    hooked = headway.create("gpt-tiny")
+    hooked = headway.create("gpt-tiny").eval()
     hooked.blocks[0].attention.register_forward_hook(lambda module, args, output: None)
     assert why_not_fused(hooked) == "it has hooks"
     monkeypatch.setattr(fused_decode, "has_triton", lambda: False)
-    assert "Triton" in why_not_fused(headway.create("gpt-tiny"))
+    assert "Triton" in why_not_fused(headway.create("gpt-tiny").eval())

@@ -193,7 +193,11 @@ def drop_graphs(model: nn.Module) -> None:
 
 
 def signature_of(model: nn.Module) -> tuple[Any, ...]:
-    """What graphs depend on, beside the values of the weights: where those are, and which functions parts use."""
+    """What graphs depend on, beside the values of the weights: where those are, which functions and hooks parts have,
+    and whether there is dropout."""
     functions = ("attention_fn", "linear_fn", "unembed_fn")
-    parts = [id(module.__dict__[name]) for module in model.modules() for name in functions if name in module.__dict__]
+    parts: list[int] = [model.training]
+    for module in model.modules():
+        parts += [id(module.__dict__[name]) for name in functions if name in module.__dict__]
+        parts += [*module._forward_hooks, *module._forward_pre_hooks]
     return (*(parameter.data_ptr() for parameter in model.parameters()), *parts)

@@ -52,6 +52,8 @@ def why_not_fused(model: object) -> str | None:
         return f"d_head={c.d_head} is odd"
     if model.dtype not in DTYPES:
         return f"dtype {model.dtype}"
+    if model.training:
+        return "it is in training mode"
     for block in model.blocks:
         if block.attention.attention_fn not in SAME_ATTENTION:
             return "its attention function has been exchanged"

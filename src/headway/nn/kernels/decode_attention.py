@@ -20,7 +20,7 @@ from torch import Tensor
 
 MIN_DOT = 16  # least size of a side of tl.dot
 BLOCK_S = 64  # keys read at a time
-N_WARPS, N_DOT_WARPS = 1, 4  # one warp needs no barriers: at 256 rows of GPT-2 small, 1.15 ms a step instead of 1.48
+MAX_ONE_WARP_WIDTH = 128  # one warp needs no barriers: at 256 rows of GPT-2 small, 1.15 ms a step instead of 1.48
 MAX_SPLITS = 32
 LOG2_E = math.log2(math.e)
 
@@ -198,7 +198,7 @@ class DecodeAttention:
             G=self.n_kv_heads, R=self.n_shared, K=K, IS_ROTARY=t.cos is not None, HAS_OFFSETS=t.offsets is not None,
             HAS_BIAS=t.bias is not None, N_SPLITS=self.n_splits, BLOCK_R=self.block_r, BLOCK_S=BLOCK_S,
             HALF=max(MIN_DOT, triton.next_power_of_2(K // 2)), BLOCK_K=self.block_k,
-            num_warps=N_WARPS if self.block_r == 1 else N_DOT_WARPS,
+            num_warps=1 if self.block_r == 1 and self.block_k <= MAX_ONE_WARP_WIDTH else 4,
         )  # fmt: skip
         return out
 
