@@ -1,37 +1,31 @@
-"""What graphs depend on, and which are kept. Capturing needs a GPU: tests/sampling/test_gpu.py."""
+"""The loop around graphs, with steps that run eagerly; what graphs depend on, and which are kept. Capturing needs a
+GPU: tests/sampling/test_gpu.py."""
 
+import random
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import headway
-from headway.generation.cuda_graph import MAX_GRAPHS, GraphPool, signature_of
-from headway.nn import use_attention
+from headway.generation import cuda_graph, decode_loop
+from headway.generation.cuda_graph import MAX_GRAPHS, DecodeGraph, GraphPool, signature_of
+from headway.generation.decode_loop import DecodeLoop
+from headway.sampling import Pipeline
+from tests.models.variants import POSITIONS, gpt
 
 
-def exchange_weights(model):
-    model.embedding.weight.data = model.embedding.weight.data.clone()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        exchange_weights,
-        lambda model: use_attention(model, "reference"),
-        lambda model: model.train(),
-        lambda model: model.blocks[0].attention.register_forward_hook(lambda *args: None),
-    ],
-    ids=["weights", "attention", "training mode", "hook"],
-)
-def test_a_change_that_a_graph_would_miss_changes_the_signature(change):
+def test_the_signature_changes_with_the_place_of_the_weights_and_the_config():
     model = headway.create("gpt-tiny").eval()
     before = signature_of(model)
     with torch.no_grad():
         model.embedding.weight.mul_(2)  # in place: a graph reads the new values
     assert signature_of(model) == before
-    change(model)
-    assert signature_of(model) != before
+    model.embedding.weight.data = model.embedding.weight.data.clone()
+    moved = signature_of(model)
+    assert moved != before
+    model.config = model.config.replace(norm_eps=0.1)
+    assert signature_of(model) != moved
 
 
 def pool_of(*graphs):
@@ -42,15 +36,95 @@ def pool_of(*graphs):
     return pool
 
 
-def kept(pool, weight_bytes=1000):
-    pool._make_space(weight_bytes)
+def kept(pool, max_idle_bytes=150):
+    pool.trim(max_idle_bytes)
     return [i for (i,) in pool.graphs]
 
 
 def test_the_least_recently_used_idle_graphs_are_dropped():
-    assert kept(pool_of((True, 50), (True, 50))) == [0, 1]  # 100 bytes of 150
+    assert kept(pool_of((True, 50), (True, 50))) == [0, 1]
     assert kept(pool_of((True, 100), (True, 50), (True, 100))) == [1, 2]
     assert kept(pool_of((True, 10_000))) == []
     assert kept(pool_of((False, 10_000), (True, 100))) == [0, 1]  # in use, and not counted
-    assert kept(pool_of(*[(True, 1)] * MAX_GRAPHS)) == list(range(1, MAX_GRAPHS))  # one more is coming
+    assert kept(pool_of(*[(True, 1)] * (MAX_GRAPHS + 1))) == list(range(1, MAX_GRAPHS + 1))
     assert len(kept(pool_of(*[(False, 1)] * 20))) == 20
+
+
+# ── the loop, with graphs whose replay is an eager step ───────────────────────────────────────────────────────────
+
+
+class EagerCopy:
+    def __init__(self, tokens, target):
+        self.tokens = tokens[:, 0].tolist()
+
+    def wait(self):
+        return self.tokens
+
+
+@pytest.fixture
+def eager_graphs(monkeypatch):
+    """Graphs run on a CPU; counts the captures."""
+    n_captures = [0]
+
+    def capture(graph):
+        n_captures[0] += 1
+        saved = [tensor.clone() for tensor in graph._updated_tensors()]
+        graph._decode_step()
+        graph._restore(saved)
+        graph.graph = SimpleNamespace(replay=graph._decode_step)
+
+    monkeypatch.setattr(DecodeGraph, "_capture", capture)
+    monkeypatch.setattr(cuda_graph, "why_not_fused", lambda model: None)  # so that graphs are kept
+    monkeypatch.setattr(cuda_graph, "_trim", lambda model: None)
+    for module in (cuda_graph, decode_loop):
+        monkeypatch.setattr(module, "TokenCopy", EagerCopy)
+    return n_captures
+
+
+def generate(model, pipe, prompts, n_new, ends, **options):
+    """The tokens of each row, which finishes after `ends[row]`."""
+    loop = DecodeLoop(model, prompts, pipe, n_new, seeds=range(len(prompts)), **options)
+    tokens = [[] for _ in prompts]
+    while loop.active:
+        for row, _, token in loop.step():
+            tokens[row].append(token)
+            if len(tokens[row]) == ends[row]:
+                loop.finish(row)
+    return tokens
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_loops_with_graphs_give_the_same_tokens(seed, eager_graphs):
+    """Any positions, prompts, ends and samplers; graphs are used again, and the last step may be the compacting one."""
+    rng = random.Random(seed)
+    model = gpt(n_layers=1, context=16, positions=rng.choice(POSITIONS)).eval()
+    pipe = rng.choice([Pipeline().greedy(), Pipeline(temperature=1.0, no_repeat_ngram=2), Pipeline(top_k=5)])
+    for _ in range(3):
+        n_new = rng.randint(2, 14)
+        prompts = [[rng.randrange(41) for _ in range(rng.randint(1, 16 - n_new))] for _ in range(rng.randint(1, 5))]
+        prompts += rng.choice([[], prompts[:1]])  # a prompt that is prefilled once
+        ends = [rng.choice([n_new, n_new - 1, rng.randint(1, n_new)]) or 1 for _ in prompts]
+        expected = generate(model, pipe, prompts, n_new, ends, use_cuda_graph=False)
+        for lookahead in (True, False):
+            options = {"use_cuda_graph": True, "lookahead": lookahead}
+            assert generate(model, pipe, prompts, n_new, ends, **options) == expected
+
+
+def test_similar_lengths_share_a_graph_whatever_the_positions(eager_graphs):
+    for positions in ("rotary", "learned"):
+        model, pipe = gpt(n_layers=1, context=100, positions=positions).eval(), Pipeline().greedy()
+        eager_graphs[0] = 0
+        for n_prompt in range(1, 30):
+            generate(model, pipe, [[1] * n_prompt], 9, [9], use_cuda_graph=True, lookahead=True)
+        assert eager_graphs[0] == 1
+
+
+def test_two_loops_at_once_do_not_share_a_graph(eager_graphs):
+    model, pipe = gpt(n_layers=1, context=40).eval(), Pipeline().greedy()
+    expected = [generate(model, pipe, [prompt], 9, [9], use_cuda_graph=False)[0] for prompt in ([1, 2], [7])]
+    loops = [DecodeLoop(model, [prompt], pipe, 9, seeds=[0], use_cuda_graph=True) for prompt in ([1, 2], [7])]
+    tokens = [[], []]
+    for _ in range(9):
+        for i, loop in enumerate(loops):
+            tokens[i] += [token for _, _, token in loop.step()]
+    assert tokens == expected

@@ -17,7 +17,9 @@ from headway.nn import use_attention
 from headway.nn.ablations import mask_after_softmax
 from headway.nn.feedforward import ACTIVATIONS
 from headway.nn.linear import use_linear
+from headway.nn.positions import Positions, Rotary
 
+EXCHANGED = {"vocab_size": 9, "context": 16, "n_layers": 2, "d_model": 64, "n_heads": 2, "positions": "rotary"}
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if IS_INTERPRETED else "cuda"
 needs_triton = pytest.mark.skipif(
@@ -144,8 +146,68 @@ def test_a_model_whose_parts_were_exchanged_takes_the_plain_path(monkeypatch):
     assert why_not_fused(exchanged) == "its attention function has been exchanged"
     exchanged = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
     assert why_not_fused(exchanged) == "a matrix product has been exchanged"
-    hooked = headway.create("gpt-tiny").eval()
-    hooked.blocks[0].attention.register_forward_hook(lambda module, args, output: None)
-    assert why_not_fused(hooked) == "it has hooks"
     monkeypatch.setattr(fused_decode, "has_triton", lambda: False)
     assert "Triton" in why_not_fused(headway.create("gpt-tiny").eval())
+
+
+class OtherPositions(Rotary):
+    pass
+
+
+def exchange(model, path, value):
+    """Set a part or an attribute: exchange(model, "blocks.0.norm1", …)."""
+    *owners, name = path.split(".")
+    owner = model.get_submodule(".".join(owners))
+    setattr(owner, name, value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("blocks.0.feed_forward.activation", torch.tanh),
+        ("blocks.0.feed_forward", nn.Identity()),
+        ("blocks.0.norm1", nn.LayerNorm(64, elementwise_affine=False)),
+        ("blocks.0.norm1.eps", 0.1),
+        ("blocks.0.norm_first", False),
+        ("blocks.0.residual", False),
+        ("blocks.0.forward", lambda x, ctx, cache=None: x),
+        ("blocks.0.attention.scale", "none"),
+        ("blocks.0.attention.similarity", "cosine"),
+        ("blocks.0.dropout", nn.Dropout().train()),
+        ("positions", OtherPositions(32, 10_000.0)),
+        ("positions", Rotary(32, 500.0)),
+        ("positions", Positions()),
+        ("embedding.scale", 2.0),
+        ("step", lambda ids, state: None),
+        ("blocks.0.attention.qkv.weight", nn.Parameter(torch.ones(64, 192).t())),
+        ("blocks.0.attention.qkv.weight", nn.Parameter(torch.ones(192, 64, dtype=torch.bfloat16))),
+        ("blocks.0.attention.qkv.linear_fn", torch.add),
+        ("blocks.0.attention.attention_fn", mask_after_softmax),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_with_one_exchanged_part_takes_the_plain_path(path, value, monkeypatch):
+    monkeypatch.setattr(fused_decode, "has_triton", lambda: True)
+    model = headway.create("gpt", **EXCHANGED).eval()
+    assert why_not_fused(model) is None
+    exchange(model, path, value)
+    assert why_not_fused(model) is not None
+
+
+def test_hooks_and_autocast_take_the_plain_path(monkeypatch):
+    monkeypatch.setattr(fused_decode, "has_triton", lambda: True)
+    model = headway.create("gpt", **EXCHANGED).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert why_not_fused(model) == "autocast is on"
+    model.blocks[0].attention.register_forward_hook(lambda module, args, output: None)
+    assert why_not_fused(model) == "it has hooks"
+
+
+@needs_triton
+def test_a_step_after_the_last_slot_stays_inside_the_tables():
+    """Warm-up steps, and rows that have finished, may have no slot left."""
+    model = headway.create("gpt", vocab_size=9, context=16, n_layers=1, d_model=8, n_heads=2, device=DEVICE).eval()
+    cache = replace(model.start(2, 16), bound=15, is_uniform=False)
+    cache.length.fill_(16)
+    logits, _ = FusedDecodeStep(model, cache)(model, torch.zeros(2, 1, dtype=torch.long, device=DEVICE), cache)
+    assert logits.isfinite().all()

@@ -1,11 +1,13 @@
 """Decode steps with their samplers, captured as CUDA graphs.
 
-A graph reads and writes memory at fixed addresses, so each has a KV cache, a history and sampler states of its own. To
-capture one takes as long as many steps; it is kept for the next batch of as many rows, in a cache of about the same
-size, with the same samplers. Graphs are captured at the first decode step: the first token does not wait for it.
+A graph reads and writes memory at fixed addresses, so each has a KV cache, a history and sampler states of its own.
+Capturing takes as long as many decode steps, so the graphs of models that take the fused path (fused_decode.py) are
+kept for later batches with the same number of rows, a similar capacity and the same samplers. They are captured at the
+first decode step: the first token does not wait for it.
 
-What is kept is bounded: `MAX_GRAPHS` for each model, and KV caches of `MAX_IDLE_FRACTION` of its weights, beside those
-in use. A model whose weights have moved, or whose parts have been exchanged, gets new graphs.
+At most `MAX_GRAPHS` graphs are kept per model. When a batch has ended, idle graphs are dropped, the least recently used
+first, until their KV caches take no more than `MAX_IDLE_FRACTION` of the weights, or `MAX_IDLE_OF_DEVICE` of the GPU's
+memory, if that is more. A model whose weights have moved gets new graphs.
 """
 
 import weakref
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headway.models.fused_decode import fused_decode_step
+from headway.models.fused_decode import fused_decode_step, why_not_fused
 from headway.nn.kv_cache import KVCache
 from headway.sampling import History, Pipeline
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 WARMUP_STEPS = 2  # before capture: they pick kernels and allocate the samplers' parameters
 EXTENT_MULTIPLE = 64  # positions are rounded up, so that similar lengths share a graph
-MAX_GRAPHS, MAX_IDLE_FRACTION = 8, 0.15
+MAX_GRAPHS = 8
+MAX_IDLE_FRACTION, MAX_IDLE_OF_DEVICE = 0.15, 0.02
 
 
 class DecodeGraph:
@@ -37,12 +40,13 @@ class DecodeGraph:
         # Every row attends to all `extent` slots under a mask that ends at its length, so shapes never change.
         self.cache: KVCache = replace(cache, bound=extent - 1, is_uniform=False)
         self.fused_step = fused_decode_step(model, self.cache)
+        is_cuda = model.device.type == "cuda"
         device, integers = model.device, {"dtype": torch.long, "device": model.device}
         self.last_tokens = torch.zeros(batch_size, 1, **integers)
         lengths, n_prompt = (torch.zeros(batch_size, 1, **integers) for _ in range(2))
         self.history = History(torch.zeros(batch_size, extent, **integers), lengths, n_prompt)
         self.sampler_state = pipe.start(batch_size, [0] * batch_size, device)
-        self.host_tokens = [torch.empty(batch_size, dtype=torch.long, pin_memory=True) for _ in range(2)]
+        self.host_tokens = [torch.empty(batch_size, dtype=torch.long, pin_memory=is_cuda) for _ in range(2)]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.logits: Tensor
         self.owner: weakref.ref[DecodeLoop] | None = None
@@ -91,12 +95,13 @@ class DecodeGraph:
         with torch.cuda.stream(side_stream):
             for _ in range(WARMUP_STEPS):
                 self._decode_step()
+                self._restore(saved)  # each of the same step: there may be no second one
         torch.cuda.current_stream().wait_stream(side_stream)
-        self._restore(saved)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._decode_step()
         self._restore(saved)
+        self.graph = graph  # now that it is complete: Ctrl-C may have come before
 
     def _updated_tensors(self) -> list[Tensor]:
         sampler = self.sampler_state
@@ -162,17 +167,17 @@ class GraphPool:
         key = (batch_size, extent, loop.vocab_size, repr(pipe), repr([sampler.on for sampler in pipe.samplers]))
         graph = self.graphs.pop(key, None)
         if graph is None or not graph.is_idle:
-            self._make_space(sum(p.nbytes for p in model.parameters()))
             graph = DecodeGraph(model, pipe, batch_size, extent, loop.vocab_size)
-        self.graphs[key] = graph
         graph.owner = weakref.ref(loop)
+        self.graphs[key] = graph
         return graph
 
-    def _make_space(self, weight_bytes: int) -> None:
+    def trim(self, max_idle_bytes: float) -> None:
+        """Drop idle graphs until the others keep to the limits."""
         idle = [key for key, graph in self.graphs.items() if graph.is_idle]
         n_bytes = sum(self.graphs[key].cache.nbytes for key in idle)
         for key in idle:
-            if len(self.graphs) < MAX_GRAPHS and n_bytes <= MAX_IDLE_FRACTION * weight_bytes:
+            if len(self.graphs) <= MAX_GRAPHS and n_bytes <= max_idle_bytes:
                 return
             n_bytes -= self.graphs.pop(key).cache.nbytes
 
@@ -180,11 +185,33 @@ class GraphPool:
 _POOLS: "weakref.WeakKeyDictionary[nn.Module, GraphPool]" = weakref.WeakKeyDictionary()
 
 
-def take_graph(loop: "DecodeLoop", batch_size: int, n_positions: int, limit: int) -> DecodeGraph:
-    """A graph for `n_positions` or a few more, but at most `limit`."""
-    assert isinstance(loop.model, nn.Module)
-    extent = min(limit, -(-n_positions // EXTENT_MULTIPLE) * EXTENT_MULTIPLE)
-    return _POOLS.setdefault(loop.model, GraphPool()).take(loop, batch_size, extent)
+def take_graph(loop: "DecodeLoop", batch_size: int, n_positions: int, limit: int | None) -> DecodeGraph:
+    """A graph for `n_positions` or a few more, but at most `limit`. Kept for later loops, if the model takes the fused
+    path: what that path computes follows from the config and the weights, so nothing else can make it wrong."""
+    model = loop.model
+    assert isinstance(model, nn.Module)
+    extent = -(-n_positions // EXTENT_MULTIPLE) * EXTENT_MULTIPLE
+    extent = extent if limit is None else min(limit, extent)
+    if why_not_fused(model) is not None:
+        assert isinstance(loop.pipe, Pipeline)
+        return DecodeGraph(model, loop.pipe, batch_size, extent, loop.vocab_size)
+    graph = _POOLS.setdefault(model, GraphPool()).take(loop, batch_size, extent)
+    weakref.finalize(loop, _trim, weakref.ref(model)).atexit = False
+    return graph
+
+
+def release_graph(graph: DecodeGraph) -> None:
+    """A loop goes on without this graph."""
+    graph.owner = None
+    _trim(graph.model)
+
+
+def _trim(model_ref: "weakref.ref[Any]") -> None:
+    model = model_ref()
+    if model is not None and (pool := _POOLS.get(model)) is not None:
+        weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        device_bytes = torch.cuda.get_device_properties(model.device).total_memory
+        pool.trim(max(MAX_IDLE_FRACTION * weight_bytes, MAX_IDLE_OF_DEVICE * device_bytes))
 
 
 def drop_graphs(model: nn.Module) -> None:
@@ -193,11 +220,5 @@ def drop_graphs(model: nn.Module) -> None:
 
 
 def signature_of(model: nn.Module) -> tuple[Any, ...]:
-    """What graphs depend on, beside the values of the weights: where those are, which functions and hooks parts have,
-    and whether there is dropout."""
-    functions = ("attention_fn", "linear_fn", "unembed_fn")
-    parts: list[int] = [model.training]
-    for module in model.modules():
-        parts += [id(module.__dict__[name]) for name in functions if name in module.__dict__]
-        parts += [*module._forward_hooks, *module._forward_pre_hooks]
-    return (*(parameter.data_ptr() for parameter in model.parameters()), *parts)
+    """What the graphs of a model on the fused path depend on, beside the values of its weights."""
+    return (repr(model.config), *(parameter.data_ptr() for parameter in model.parameters()))

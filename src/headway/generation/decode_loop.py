@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headway.devices import without_cudnn_attention
 from headway.errors import InputError
-from headway.generation.cuda_graph import DecodeGraph, TokenCopy, take_graph
+from headway.generation.cuda_graph import DecodeGraph, TokenCopy, release_graph, take_graph
 from headway.generation.limits import cache_capacity, position_limit
 from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.models.gpt import GPT
@@ -120,7 +120,7 @@ class DecodeLoop:
             index_of_prompt = {prompt: i for i, prompt in enumerate(prompts)}
             index_of_row = [index_of_prompt[prompt] for prompt in self._prompts]
             capacity = cache_capacity(self.model, self.max_length)
-            if self._can_capture and len(prompts) == len(index_of_row) and isinstance(self.model, GPT):
+            if self._can_capture and len(prompts) == len(index_of_row) and type(self.model) is GPT:
                 self._graph = self._take_graph()
                 self.state = self._graph.empty_cache()
             else:
@@ -158,7 +158,7 @@ class DecodeLoop:
         return launched.wait() if isinstance(launched, TokenCopy) else launched
 
     def _take_graph(self) -> DecodeGraph:
-        return take_graph(self, len(self.rows), self.max_length, position_limit(self.model) or self.max_length)
+        return take_graph(self, len(self.rows), self.max_length, position_limit(self.model))
 
     def _sample(self, logits: Tensor) -> None:
         """Draw a token for every slot from the logits (slots, V), and append it to the history."""
@@ -178,6 +178,8 @@ class DecodeLoop:
         fraction = COMPACT_GRAPH_AT_FRACTION if self._is_captured else self._compact_at_fraction
         if len(slots) == len(self.rows) or len(slots) > fraction * len(self.rows) or not slots:
             return
+        if self._pending is not None and not self._steps_left:
+            return  # the last step has been launched already
         index = torch.tensor(slots, device=self.device)
         assert self.state is not None
         self.state = self.state.reorder(index)
@@ -188,4 +190,6 @@ class DecodeLoop:
             self._pending = self._pending.wait()
         if self._pending is not None:
             self._pending = [self._pending[slot] for slot in slots]
+        if self._graph is not None:
+            release_graph(self._graph)
         self._graph, self._is_captured = None, False

@@ -1,8 +1,8 @@
 """A matrix product for the few rows of a decode step, with all that surrounds it, as one Triton kernel.
 
-    y = act(F.linear(norm(x), weight, bias))                what `norm_linear` computes; the norm is optional
-    y = F.silu(gate) * up                                   its SwiGLU form: weight has the rows of both matrices
-    y = residual + F.linear(x, weight, bias)                what `linear_residual` computes
+    y = act(F.linear(norm(x), weight, bias))                norm, bias and activation are optional
+    gate, up = F.linear(norm(x), weight, bias).chunk(2);  y = F.silu(gate) * up                      SwiGLU
+    y = residual + F.linear(x, weight, bias)
 
 A decode step takes as long as reading the weights, so every program reads a band of rows of the weight once, and
 everything else is done on the way: the norm while x is loaded (each program computes its statistics again, from the L2
