@@ -12,7 +12,7 @@ from headway.data.sampler import Indices
 from headway.errors import ConfigError
 from headway.tokenizers import Tokenizer
 
-ROW_MULTIPLE, TOKEN_MULTIPLE = 32, 8  # bucketed batches are padded to multiples of these
+ROW_MULTIPLE, TOKEN_MULTIPLE = 32, 8  # bucketed batches are padded to multiples of these; fewer rows to a power of two
 
 
 def text_capacity(tokenizer: Tokenizer, context: int, n_texts: int = 1) -> tuple[int, int]:
@@ -61,13 +61,15 @@ def pad(rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int) -> tuple[T
 
 
 def pad_rows(values: Tensor, fill: int) -> Tensor:
-    """Values per row (B, …), with rows added up to a multiple of `ROW_MULTIPLE`."""
-    return F.pad(values, (0, 0) * (values.dim() - 1) + (0, -len(values) % ROW_MULTIPLE), value=fill)
+    """Values per row (B, …), with the batch dimension padded to a power of two, or a multiple of `ROW_MULTIPLE`."""
+    n_rows = len(values)
+    n_added = -n_rows % ROW_MULTIPLE if n_rows > ROW_MULTIPLE else (1 << (n_rows - 1).bit_length()) - n_rows
+    return F.pad(values, (0, 0) * (values.dim() - 1) + (0, n_added), value=fill)
 
 
 def pad_rows_and_tokens(values: Tensor, fill: int, max_len: int) -> Tensor:
-    """Values per token (B, T), padded to a multiple of `ROW_MULTIPLE` rows and of `TOKEN_MULTIPLE` tokens, but to at
-    most `max_len` tokens.
+    """Values per token (B, T), with rows padded as by `pad_rows`, and tokens to a multiple of `TOKEN_MULTIPLE`, but to
+    at most `max_len`.
 
     Multi30k then has about sixty shapes instead of a new one with every batch, for a fifth more padding.
     """

@@ -165,7 +165,7 @@ def rdrop_classify(
     """R-Drop as in `rdrop_pairs`, for texts: the labels of two forward passes should agree."""
     twice = LabelBatch.stack((batch, batch))
     logits = model(twice.ids, twice.mask, twice.segments).float()
-    nats, n_correct = _classification_nll(logits, twice.labels, smoothing, class_weights)
+    nats, _ = _classification_nll(logits, twice.labels, smoothing, class_weights)
     p, q = logits.chunk(2)  # (B, C) each
     if batch.labels.dim() == 2:  # each label is a choice of two: KL(p ‖ q) + KL(q ‖ p) = (p − q) (logit p − logit q)
         kl = ((p.sigmoid() - q.sigmoid()) * (p - q)).sum(dim=-1) / 2
@@ -173,7 +173,7 @@ def rdrop_classify(
     else:
         kl = ((p.softmax(dim=-1) - q.softmax(dim=-1)) * (p.log_softmax(dim=-1) - q.log_softmax(dim=-1))).sum(dim=-1) / 2
         is_target = batch.labels != IGNORE_INDEX
-    return nats / 2 + rdrop_alpha / 2 * (kl * is_target).sum(), n_correct
+    return nats / 2 + rdrop_alpha / 2 * (kl * is_target).sum(), None
 
 
 def tag(model: Tagger, batch: TagBatch, smoothing: float = 0.0, class_weights: Tensor | None = None) -> LossOutput:

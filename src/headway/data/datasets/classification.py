@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.data.datasets.encoder_inputs import PaddedTexts, label_id, label_names
-from headway.data.loader import IGNORE_INDEX, Batch, RngKey
+from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
 from headway.data.padding import RaggedArray, pad_mask, pad_rows, pad_rows_and_tokens, text_capacity
 from headway.data.records import LabelledText
 from headway.data.sampler import Indices
@@ -68,7 +68,7 @@ class LabelBatch(Batch):
 
     @property
     def n_targets(self) -> int:
-        return len(self)
+        return count_targets(self.labels if self.labels.dim() == 1 else self.labels[:, 0])
 
     def bucketed(self, max_len: int) -> "LabelBatch":
         return LabelBatch(

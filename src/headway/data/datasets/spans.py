@@ -14,7 +14,7 @@ from headway.data.datasets.passage_windows import (
     PassageWindow,
     encode_questions,
 )
-from headway.data.loader import IGNORE_INDEX, Batch, RngKey
+from headway.data.loader import IGNORE_INDEX, Batch, RngKey, count_targets
 from headway.data.padding import RaggedArray, pad_mask, pad_rows, pad_rows_and_tokens
 from headway.data.records import Question
 from headway.data.sampler import Indices
@@ -32,7 +32,7 @@ class SpanBatch(Batch):
 
     @property
     def n_targets(self) -> int:
-        return 2 * len(self)
+        return 2 * count_targets(self.starts)
 
     def bucketed(self, max_len: int) -> "SpanBatch":
         return SpanBatch(
