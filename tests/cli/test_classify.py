@@ -107,3 +107,11 @@ def test_long_texts_are_noted(capsys):
 def test_mistakes_get_an_exit_code_and_a_way_out(command, code, message, capsys):
     result, _, err = run(command, capsys)
     assert (result, message in " ".join(err.split())) == (code, True), err
+
+
+def test_rows_without_text_are_left_out_with_a_note(tmp_path, capsys):
+    (tmp_path / "holes.csv").write_text("text,id\nThe cat sat.,1\n,2\n  ,3\nThe dog sat.,4\n")
+    code, out, err = run("classify runs/labels --in holes.csv --json", capsys)
+    assert code == 0
+    assert [text["id"] for text in json.loads(out)["texts"]] == ["1", "4"]
+    assert "note: 2 rows of holes.csv without a text are left out" in err

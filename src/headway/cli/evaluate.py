@@ -10,7 +10,6 @@ from headway.cli.eval_inputs import TextInput, read_text_input
 from headway.cli.eval_translations import HEAD_OBJECTIVES, TranslationFlags, TranslationTask, evaluate_files
 from headway.cli.option_use import OnlyFor, check_options_for
 from headway.cli.options import (
-    BatchSize,
     Json,
     LoadFlags,
     check_minimum,
@@ -68,7 +67,14 @@ def evaluate(
     translation: Annotated[TranslationFlags, OnlyFor(model="translation model")],
     reranking: Annotated[RerankingFlags, OnlyFor(model="translation model")],
     loading: LoadFlags,
-    batch_size: Annotated[BatchSize, OnlyFor(model=("language model", "translation model"))] = 16,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Loading",
+            help="Windows or sources per batch. Encoders with a head use the eval.batch_size of their run.",
+        ),
+        OnlyFor(model=("language model", "translation model")),
+    ] = 16,
     json: Json = False,
 ) -> None:
     """Score a model on held-out text.

@@ -93,6 +93,13 @@ def read_records(
 
         what = "no text" if is_table else "only blank lines"
         raise DataError(f"{file or 'stdin'} holds {what}: give one text per {'row' if is_table else 'line'}")
+    if not keep_blank and len(kept) < len(records) and (is_table or (file is not None and is_json_lines(file))):
+        from headway.display import print_status
+        from headway.errors import count
+
+        n_blank = len(records) - len(kept)
+        verb = "is" if n_blank == 1 else "are"
+        print_status(f"note: {count(n_blank, 'row')} of {file} without a {field} {verb} left out")
     return records if keep_blank else kept
 
 
