@@ -20,7 +20,7 @@ LABELS = {"labels": ["no", "yes", "maybe"]}
 CONFIGS = {
     "gpt": [STACK | variant for variant in GPTS],
     "bert": [STACK | variant for variant in GPTS] + [STACK | LABELS],
-    "transformer": [STACK | variant for variant in TRANSFORMERS],
+    "transformer": [STACK | variant for variant in TRANSFORMERS] + [STACK | {"n_decoder_layers": 0}],
     "nplm": [SMALL | variant for variant in NPLMS],
     "rnn": [SMALL | variant for variant in RNNS] + [SMALL | {"n_layers": 3, "tie_embeddings": True, "d_hidden": 20}],
     "lstm": [SMALL],
@@ -84,6 +84,33 @@ def test_a_cached_step_has_the_products_that_pytorch_counts(family):
         with FlopCounterMode(display=False) as decode:
             model.step(ids[:, -1:], state)
         assert decode.get_total_flops() == predicted(config, "decode").total_flops, variant
+
+
+def test_a_recurrent_layer_reads_its_weights_at_every_step():
+    """But the products with its inputs are one product for all tokens, if the inputs are known in advance."""
+    for family, name, repeats in (("lstm", "state to gates", SEQ_LEN), ("lstm", "input to gates", 1)):
+        forward = count_pass(model_config(family, SMALL), seq_len=SEQ_LEN)
+        [row] = {str(o.steps): o for o in forward.operations if o.name == name}.values()
+        activations = (row.reads + row.writes).evaluate(forward.sizes)
+        weights = row.weights.evaluate(forward.sizes)
+        assert row.elements.evaluate(forward.sizes) == repeats * weights + activations
+    decoder = [o for o in count_pass(model_config("bahdanau", RECURRENT)).operations if o.stage == "decoder"]
+    assert {o.name: str(o.steps) for o in decoder if o.weights.evaluate({**dict.fromkeys("bnsdraoV", 1)})} == {
+        "query of the alignment": "n",
+        "alignment scores": "n",
+        "input to gates": "n",
+        "state to gates": "n",
+    }
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer"])
+def test_a_decode_step_with_a_window_attends_to_the_last_tokens(family):
+    config = model_config(family, STACK)
+    counted = count_pass(config, "decode", seq_len=20, source_len=SOURCE_LEN, window=6)
+    inside = count_pass(config, "decode", seq_len=6, source_len=SOURCE_LEN)
+    assert counted.total_flops == inside.total_flops
+    before = count_pass(config, "decode", seq_len=4, source_len=SOURCE_LEN, window=6)
+    assert before.total_flops == count_pass(config, "decode", seq_len=4, source_len=SOURCE_LEN).total_flops
 
 
 def test_every_family_is_counted():

@@ -237,18 +237,48 @@ def test_budgets():
     assert budget.n_tokens == 1.4e12
     assert budget.flops == pytest.approx(5.88e23)
     h100 = find_device("h100")
-    assert budget.seconds(h100, 1000) == pytest.approx(5.88e23 / (1000 * 989e12 * 0.4))
+    assert budget.seconds(h100.peak("bfloat16"), 1000) == pytest.approx(5.88e23 / (1000 * 989e12 * 0.4))
+    report = cost_report(PRESETS["gpt2"], device=h100, dtype="float32", n_devices=8)
+    assert report.budget_seconds == pytest.approx(report.budget.flops / (8 * h100.peak("float32") * 0.4))
 
-    def advice(n_params, n_devices, activations=1e9):
-        size = 4 * n_params
-        memory = Memory(size, size, 2 * size, 0, activations, 0)
-        return parallelism(memory, h100, n_devices)
 
-    assert advice(124_000_000, 1) == "fits on one device"
-    assert advice(124_000_000, 8).startswith("use DDP")
-    assert advice(7_000_000_000, 8).startswith("use FSDP: 112 GB of state over 8 devices (at least 2)")
-    assert "at least 92 × H100" in advice(405_000_000_000, 8)
-    assert advice(7_000_000_000, 8, activations=1e12).startswith("activations do not fit")
+@pytest.mark.parametrize(
+    ("n_params", "activations", "checkpointed", "n_devices", "batch_size", "advice"),
+    [
+        (124e6, 1e9, 1e8, 1, 8, "fits on one device"),
+        (124e6, 1e12, 1e9, 1, 8, "fits on one device with train.checkpoint_activations=true"),
+        (124e6, 1e9, 1e8, 8, 8, "use DDP: the whole training state fits on each device"),
+        (7e9, 1e9, 1e8, 8, 8, "use FSDP: 112 GB of state over 8 devices (at least 2)"),
+        (7e9, 1e12, 1e9, 8, 8, "use FSDP with train.checkpoint_activations=true: 112 GB of state over 8 devices"),
+        (405e9, 1e9, 1e8, 8, 8, "needs more devices: FSDP over at least 91 × H100 with train.checkpoint_activations"),
+        (7e9, 1e9, 1e8, 1, 8, "needs more devices: FSDP over at least 2 × H100"),
+        (7e9, 2e12, 1e12, 8, 8, "1,000 GB of activations and logits per device, even with checkpointing: reduce the"),
+        (7e9, 2e12, 1e12, 8, 1, "1,000 GB of activations and logits per device, even with checkpointing and one"),
+    ],
+)
+def test_advice_on_parallelism(n_params, activations, checkpointed, n_devices, batch_size, advice):
+    """AdamW in float32: 16 bytes per parameter, on H100s of 80 GB."""
+    size = 4 * n_params
+    full, small = (Memory(size, size, 2 * size, 0, a, 0) for a in (activations, checkpointed))
+    assert parallelism(full, small, find_device("h100"), n_devices, batch_size).startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("family", "steps", "path"),
+    [
+        ("gpt", "1", "1 between two tokens"),
+        ("lstm", "n", "n between two tokens"),
+        ("seq2seq", "n + s", "s + n between two tokens"),
+        ("bahdanau", "n + s", "1 from the source to a target token"),
+        ("nplm", "1", "1 between two tokens of the window"),
+        ("ngram", "1", "none"),
+    ],
+)
+def test_sequential_steps_and_the_longest_path(family, steps, path):
+    """Vaswani et al. 2017, Table 1."""
+    report = cost_report(model_config(family))
+    assert str(report.sequential_steps) in (steps, " + ".join(reversed(steps.split(" + "))))
+    assert report.longest_path.startswith(path)
 
 
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,7 +329,7 @@ def test_the_table_of_gpt2():
         "sum, all 12 212,600,881,152",
         "total 291,648,307,200",
         "total 284,812,800",
-        "KV cache 75,497,472 bytes = 2 b n d L elements",
+        "KV cache 75,497,472 bytes: 2 b n d L elements of 4 bytes",
         "estimate: matrices only 84,934,656 12 d² × 12",
         "the rest: biases, norms 121,344",
     ):

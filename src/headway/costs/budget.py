@@ -30,24 +30,42 @@ class TrainingBudget:
         """6 N D"""
         return 6 * self.n_params * self.n_tokens
 
-    def seconds(self, device: DeviceSpec, n_devices: int, *, mfu: float = DEFAULT_MFU) -> float | None:
-        """In bfloat16, or in float32 where the device has no rate for it; None if neither is known."""
-        peak = device.peak("bfloat16") or device.peak("float32")
-        return self.flops / (n_devices * peak * mfu) if peak else None
+    def seconds(self, peak: float, n_devices: int, *, mfu: float = DEFAULT_MFU) -> float:
+        """`peak`: FLOP/s of one device, in the dtype of training."""
+        return self.flops / (n_devices * peak * mfu)
 
 
-def parallelism(memory: Memory, device: DeviceSpec, n_devices: int) -> str:
-    """How to spread training over devices, as a sentence. `memory` is what one device needs without sharding."""
+def parallelism(memory: Memory, checkpointed: Memory, device: DeviceSpec, n_devices: int, batch_size: int) -> str:
+    """How to spread training over devices, as a sentence. `memory` is what one device needs for its batch without
+    sharding, `checkpointed` the same with activation checkpointing."""
     usable = USABLE_MEMORY * device.memory
-    if memory.total <= usable:
-        return "fits on one device" if n_devices == 1 else "use DDP: the whole training state fits on each device"
-    sharded = 2 * memory.weights + memory.optimizer_state + memory.ema  # all gradients are as large as the weights
-    fixed = memory.weight_copies + memory.activations + memory.logits
-    if memory.activations > usable:
-        return "activations do not fit: reduce the batch size, or set train.checkpoint_activations=true"
-    if fixed >= usable:
-        return f"{fixed / 1e9:,.0f} GB per device cannot be sharded by FSDP: it needs tensor or pipeline parallelism"
-    n_needed = ceil(sharded / (usable - fixed))
-    if n_needed <= n_devices:
-        return f"use FSDP: {sharded / 1e9:,.0f} GB of state over {n_devices} devices (at least {n_needed})"
-    return f"needs more devices: FSDP over at least {n_needed} × {device.name}, or tensor and pipeline parallelism"
+    for needs, setting in ((memory, ""), (checkpointed, " with train.checkpoint_activations=true")):
+        if needs.total <= usable:
+            if n_devices == 1:
+                return f"fits on one device{setting}"
+            return f"use DDP{setting}: the whole training state fits on each device"
+        if n_devices > 1 and (n_needed := _fsdp_devices(needs, usable)) is not None and n_needed <= n_devices:
+            sharded = f"{_sharded_bytes(needs) / 1e9:,.0f} GB of state over {n_devices} devices"
+            return f"use FSDP{setting}: {sharded} (at least {n_needed})"
+    n_needed = _fsdp_devices(checkpointed, usable)
+    if n_needed is not None:
+        needed = f"needs more devices: FSDP over at least {n_needed} × {device.name}"
+        return f"{needed} with train.checkpoint_activations=true, or tensor and pipeline parallelism"
+    fixed = f"{_fixed_bytes(checkpointed) / 1e9:,.0f} GB of activations and logits per device, even with checkpointing"
+    if batch_size > 1:
+        return f"{fixed}: reduce the batch size, or use tensor or pipeline parallelism"
+    return f"{fixed} and one sequence: needs shorter sequences, or tensor or pipeline parallelism"
+
+
+def _fsdp_devices(memory: Memory, usable: float) -> int | None:
+    """On how many devices FSDP fits; None if what it cannot shard does not fit."""
+    space = usable - _fixed_bytes(memory)
+    return ceil(_sharded_bytes(memory) / space) if space > 0 else None
+
+
+def _sharded_bytes(memory: Memory) -> float:
+    return 2 * memory.weights + memory.optimizer_state + memory.ema  # all gradients are as large as the weights
+
+
+def _fixed_bytes(memory: Memory) -> float:
+    return memory.weight_copies + memory.activations + memory.logits

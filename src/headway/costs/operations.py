@@ -53,7 +53,7 @@ SOFTMAX_FLOPS = 5  # per score: maximum, difference, exponential, sum, quotient
 #   forward    logits of all n tokens, as in training and scoring
 #   prefill    the same, but the logits of the last token only: what generation needs of a prompt. With a sliding window
 #              of w tokens, a token attends to the last w tokens, itself among them
-#   decode     one more token per sequence, which attends to n tokens, itself among them
+#   decode     one more token per sequence, which attends to n tokens, or to the last w, itself among them
 Phase = Literal["forward", "prefill", "decode"]
 
 
@@ -72,11 +72,12 @@ class Operation:
     is_product: bool = True  # a matrix product; other rows are not part of the sum
     no_gradient: Formula = ZERO  # FLOPs that the backward pass does not repeat: gradients of inputs that need none
     masked: Formula = ZERO  # FLOPs for scores that the causal mask removes, which a kernel may skip
+    steps: Formula = ONE  # that wait for each other, and so read the weights again
 
     @property
     def elements(self) -> Formula:
-        """Elements that are read and written if the operation runs by itself."""
-        return self.weights + self.reads + self.writes
+        """Elements that are read and written if the operation, or each of its steps, runs by itself."""
+        return self.steps * self.weights + self.reads + self.writes
 
     @property
     def backward(self) -> Formula:
@@ -147,21 +148,22 @@ def count_pass(
     window: int | None = None,
 ) -> Pass | None:
     """The operations of one pass; None for a family that a plug-in added, whose operations are not known. `window`: the
-    tokens that a sliding window lets each token of a prefill attend to.
+    tokens that a sliding window lets each token attend to, in a prefill and in a decode step.
 
     >>> from headway.config import model_config
     >>> count_pass(model_config("gpt2"), seq_len=1024).total_flops
     291648307200
     """
     c = config.resolved()
-    has_window = phase == "prefill" and window is not None and isinstance(c, GPTConfig | TransformerConfig)
+    has_window = phase != "forward" and window is not None and window < seq_len
+    has_window = has_window and isinstance(c, GPTConfig | TransformerConfig)
     operations = _operations(c, phase, window=w if has_window else None)
     if operations is None:
         return None
     sizes = sizes_of(c) | {"b": batch_size, "n": seq_len, "s": seq_len if source_len is None else source_len}
     if has_window:
         assert window is not None
-        sizes["w"] = min(seq_len, window)
+        sizes["w"] = window
     return Pass(phase, [o for o in operations if o.repeats], sizes)
 
 
@@ -201,15 +203,19 @@ def _operations(c: Any, phase: Phase, *, window: Formula | None = None) -> list[
     scored = n if phase == "forward" else ONE  # tokens whose logits are computed
     match c:
         case GPTConfig():
-            layer = _layer(c, "layer", c.n_layers, tokens, n, is_causal=phase != "decode", window=window)
+            keys = n if window is None or phase != "decode" else window  # a decode step has no others in its cache
+            layer = _layer(c, "layer", c.n_layers, tokens, keys, is_causal=phase != "decode", window=window)
             return [*layer, product("unembedding", "output", scored, d, V)]
         case BERTConfig():
             return [*_layer(c, "layer", c.n_layers, n, n), *_head(c, d)]
         case TransformerConfig():
             encoder = _layer(c, "encoder layer", c.n_encoder_layers, s, s) if phase != "decode" else []
+            if not c.n_decoder_layers:  # nothing reads the source, so it gets no gradient
+                encoder = [replace(operation, no_gradient=2 * operation.flops) for operation in encoder]
             is_causal = phase != "decode"
+            keys = n if window is None or is_causal else window
             decoder = _layer(
-                c, "decoder layer", c.n_decoder_layers, tokens, n, source=s, is_causal=is_causal, window=window
+                c, "decoder layer", c.n_decoder_layers, tokens, keys, source=s, is_causal=is_causal, window=window
             )
             return [*encoder, *decoder, product("unembedding", "output", scored, d, V)]
         case NPLMConfig():
@@ -374,6 +380,7 @@ def _recurrent(
         reads=b * tokens * n_out,
         writes=b * tokens * gates * n_out,
         repeats=n_layers,
+        steps=tokens,
         no_gradient=ZERO if from_state else 2 * b * gates * n_out * n_out,
     )
     return [from_x, from_h]
@@ -396,12 +403,13 @@ def _bahdanau(c: BahdanauConfig, phase: Phase, tokens: Formula, scored: Formula)
         ]
     energies = b * tokens * s
     attention = [
-        product("query of the alignment", "decoder", tokens, r, a),
+        replace(product("query of the alignment", "decoder", tokens, r, a), steps=tokens),
         Operation(
             "alignment scores",
             "decoder",
             flops=2 * energies * a,
             weights=a,
+            steps=tokens,
             reads=energies * a,
             cache=b * tokens * s * a,
             writes=energies,
@@ -416,10 +424,12 @@ def _bahdanau(c: BahdanauConfig, phase: Phase, tokens: Formula, scored: Formula)
             writes=b * tokens * 2 * r,
         ),
     ]
+    from_x, from_h = _recurrent("decoder", c.cell, tokens, d + 2 * r, r, 1, from_state=True)
     return [
         *encoder,
         *attention,
-        *_recurrent("decoder", c.cell, tokens, d + 2 * r, r, 1, from_state=True),
+        replace(from_x, steps=tokens),  # x holds the context vector, which depends on the state before
+        from_h,
         product("maxout layer", "output", tokens, d + 3 * r, 2 * o),
         product("unembedding", "output", scored, o, V),
     ]

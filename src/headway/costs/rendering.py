@@ -32,6 +32,7 @@ SYMBOLS = {
 }
 PRODUCT_RULE = "A product of (n × m) and (m × k) takes 2 n m k FLOPs, and reads and writes n m + m k + n k elements."
 SOFTMAX_RULE = "(…): not a matrix product, and not in the totals. Bytes: as if each operation were a separate kernel."
+RECURRENT_RULE = "The steps of a recurrent layer wait for each other: each reads the weights again."
 BOUND_RULE = (
     "Lower bounds: each matrix product at peak FLOP/s, or reading its weights and KV cache at full bandwidth;\n"
     "activations stay on the chip, masked scores are skipped."
@@ -41,9 +42,17 @@ BOUND_RULE = (
 def render_report(report: CostReport) -> str:
     """All tables of one model."""
     parts = [_title(report), _parameters(report), _pass(report, report.forward, _forward_title(report))]
+    if report.decode is not None and (report.window is not None or report.new_tokens is not None):
+        parts.append(_pass(report, report.prefill, f"Prefill, {_batch(report)}"))
     if report.decode is not None:
-        parts.append(_pass(report, report.decode, _decode_title(report, report.decode)))
-    rules = [SOFTMAX_RULE, *([BOUND_RULE] if report.rates is not None else []), _legend(report)]
+        parts.append(_pass(report, report.decode, _decode_title(report)))
+    is_recurrent = report.sequential_steps != Formula.constant(1)
+    rules = [
+        SOFTMAX_RULE,
+        *([RECURRENT_RULE] if is_recurrent else []),
+        *([BOUND_RULE] if report.rates is not None else []),
+        _legend(report),
+    ]
     parts += ["\n".join(rules), _summary(report), *(f"note: {note}" for note in report.notes())]
     return "\n\n".join(parts)
 
@@ -59,18 +68,19 @@ def render_comparison(reports: Sequence[CostReport]) -> str:
     ]
     notes = [f"note: {report.name}: {note}" for report in reports for note in report.notes()]
     sizes = f"batch {reports[0].batch_size:,}, {reports[0].dtype}"
-    device = f", on {reports[0].device.name}" if reports[0].device is not None else ""
-    return "\n".join([f"{sizes}{device}", "", render_table(columns), *([""] if notes else []), *notes])
+    device, n_devices = reports[0].device, reports[0].n_devices
+    on = "" if device is None else f", on {device.name}" if n_devices == 1 else f", on {n_devices:,} × {device.name}"
+    return "\n".join([f"{sizes}{on}", "", render_table(columns), *([""] if notes else []), *notes])
 
 
 def _short_quantities(report: CostReport) -> dict[str, str]:
     """What is compared between models: name → value, empty where it does not apply. The same names for every model."""
-    steps, _ = report.sequential_steps
     memory = report.training_memory()
     bound = report.lower_bound_seconds(report.forward)
     return {
         "parameters": format_count(report.n_params),
         "tokens per sequence": f"{report.seq_len:,}",
+        "source tokens": f"{report.source_len:,}" if has_source(report.config) else "",
         "weights": format_bytes(report.weight_bytes),
         "FLOPs, forward pass": format_flops(report.forward.total_flops),
         "FLOPs, training step": format_flops(report.training_flops),
@@ -78,12 +88,13 @@ def _short_quantities(report: CostReport) -> dict[str, str]:
         "FLOPs, generation": format_flops(report.generation_flops),
         "  without KV cache": format_flops(report.uncached_generation_flops),
         "KV cache or state": "" if report.state is None else format_bytes(report.state.nbytes),
-        "sequential steps": str(steps),
+        "sequential steps": str(report.sequential_steps),
         "training memory": "" if memory is None else format_bytes(memory.total),
         "  of it activations": "" if memory is None else format_bytes(memory.activations),
         "forward pass ≥": "" if bound is None else format_seconds(bound),
         "decode tokens/s ≤": "" if report.max_tokens_per_second is None else f"{report.max_tokens_per_second:,.0f}",
         "max batch size": "" if report.max_sequences is None else f"{report.max_sequences:,}",
+        "compute-optimal training": "" if report.budget_seconds is None else format_seconds(report.budget_seconds),
     }
 
 
@@ -94,6 +105,7 @@ def render_explanation(report: CostReport) -> str:
         sections.append(_explain_parameters(report.parameters))
     sections.append(_explain_pass("Forward pass", report.forward))
     if report.decode is not None:
+        sections.append(_explain_pass("Prefill", report.prefill))
         sections.append(_explain_pass("One decode step", report.decode))
     if report.state is not None:
         sections.append(_explain_state(report, report.state))
@@ -117,18 +129,23 @@ def _explain_parameters(table: Parameters) -> str:
 
 
 def _explain_pass(title: str, counted: Pass) -> str:
-    lines = [f"{title}: FLOPs, then elements read and written"]
+    has_backward = counted.phase == "forward"
+    what = "FLOPs, those of the backward pass," if has_backward else "FLOPs,"
+    lines = [f"{title}: {what} then elements read and written"]
     for stage, repeats, operations in counted.stages():
         lines.append(f"  {stage}{f', × {repeats}' if repeats > 1 else ''}")
         for o in operations:
             lines.append(f"    {o.name}")
             if o.flops:
                 lines.append(f"      FLOPs     {_worked(o.flops, counted.sizes)}")
+            if has_backward and o.is_product:
+                lines.append(f"      backward  {_worked(o.backward, counted.sizes)}")
             lines.append(f"      elements  {_worked(o.elements, counted.sizes)}")
         products = [o.flops for o in operations if o.is_product]
         if len(products) > 1:
             lines.append(f"    one {stage}: {_worked(sum(products, Formula()), counted.sizes)}")
-    return "\n".join([*lines, f"  total {counted.total_flops:,} FLOPs"])
+    backward = f", backward {counted.backward_flops:,}" if has_backward else ""
+    return "\n".join([*lines, f"  total {counted.total_flops:,} FLOPs{backward}"])
 
 
 def _explain_state(report: CostReport, state: DecodeState) -> str:
@@ -138,7 +155,8 @@ def _explain_state(report: CostReport, state: DecodeState) -> str:
 
 def _legend(report: CostReport) -> str:
     """What the symbols of an explanation mean, and their values."""
-    formulas = [(o.flops + o.elements, report.forward.sizes) for o in report.forward.operations]
+    passes = [report.forward, *([] if report.decode is None else [report.decode])]
+    formulas = [(o.flops + o.elements, counted.sizes) for counted in passes for o in counted.operations]
     if report.parameters is not None:
         formulas += [(part.parameters, report.parameters.sizes) for part in report.parameters.components]
     if report.state is not None:
@@ -192,11 +210,18 @@ def _parameters(report: CostReport) -> str:
 
 
 def _forward_title(report: CostReport) -> str:
-    return f"Forward pass, {report.batch_size:,} × {report.seq_len:,} tokens"
+    return f"Forward pass, {_batch(report)}"
 
 
-def _decode_title(report: CostReport, counted: Pass) -> str:
-    return f"Decode step, attending to {counted.sizes['n']:,} tokens"
+def _batch(report: CostReport) -> str:
+    return f"{report.batch_size:,} × {report.seq_len:,} tokens"
+
+
+def _decode_title(report: CostReport) -> str:
+    if not hasattr(report.config, "n_heads"):
+        return f"Decode step after {report.seq_len:,} tokens"
+    n_keys = report.seq_len if report.window is None else min(report.seq_len, report.window)
+    return f"Decode step, attending to {n_keys:,} tokens"
 
 
 def _pass(report: CostReport, counted: Pass, title: str) -> str:
@@ -246,19 +271,19 @@ def _summary(report: CostReport) -> str:
 
 
 def _inference_rows(report: CostReport) -> list[tuple[str, str]]:
-    steps, path = report.sequential_steps
     rows = []
     if report.weight_bytes is not None:
         rows.append(("weights", format_bytes(report.weight_bytes)))
     if report.state is not None:
-        rows.append((_state_name(report), f"{report.state.nbytes:,} bytes = {report.state.elements} elements"))
+        elements = f"{report.state.elements} elements of {report.state.bytes_per_element} bytes"
+        rows.append((_state_name(report), f"{report.state.nbytes:,} bytes: {elements}"))
     if report.generation_flops is not None:
         rows.append((f"generating {report.new_tokens:,} tokens", f"{report.generation_flops:,} FLOPs"))
     if report.uncached_generation_flops is not None:
         rows.append(("  without a KV cache", f"{report.uncached_generation_flops:,} FLOPs"))
     if report.forward.total_flops:
-        rows.append(("sequential steps", f"{steps} per layer in a forward pass (Vaswani et al. 2017, Table 1)"))
-        rows.append(("longest path", f"{path} between two tokens"))
+        steps = f"{report.sequential_steps} per layer in a forward pass (Vaswani et al. 2017, Table 1)"
+        rows += [("sequential steps", steps), ("longest path", report.longest_path)]
     if report.max_tokens_per_second is not None:
         total, each = report.max_tokens_per_second, report.max_tokens_per_second / report.batch_size
         rows.append(("decode throughput", f"at most {_rate(total)} tokens/s, {_rate(each)} per sequence"))
@@ -288,16 +313,19 @@ def _training_rows(report: CostReport) -> list[tuple[str, str]]:
         with_checkpointing = f"{format_bytes(small.activations)} with activation checkpointing"
         rows.append(("  activations", f"{format_bytes(memory.activations)}; {with_checkpointing}"))
         rows.append(("  logits", format_bytes(memory.logits)))
+    elif report.n_params is not None:
+        fixed = format_bytes(16 * report.n_params)
+        rows.append(("training memory", f"{fixed} of weights, gradients and moments with AdamW; activations are not"))
+        rows.append(("", "estimated for this family"))
     if report.parallelism is not None:
         rows.append(("  advice", report.parallelism))
     if report.budget is not None:
         tokens = f"{format_count(report.budget.n_tokens)} tokens = {TOKENS_PER_PARAMETER} per parameter"
         flops = f"{report.budget.flops:.2e} FLOPs = 6 × parameters × tokens"
         rows.append(("compute-optimal training", f"{tokens}; {flops}"))
-        time = None if report.device is None else report.budget.seconds(report.device, report.n_devices)
-        if report.device is not None and time is not None:
-            seconds = format_seconds(time)
-            devices = f"{report.n_devices:,} × {report.device.name}"
+        if report.device is not None and report.budget_seconds is not None:
+            seconds = format_seconds(report.budget_seconds)
+            devices = f"{report.n_devices:,} × {report.device.name} in {report.dtype}"
             rows.append(("  estimated time", f"{seconds} on {devices} at {100 * DEFAULT_MFU:.0f} % MFU"))
     return rows
 

@@ -6,10 +6,13 @@ from math import comb
 from typing import Any
 
 from headway.config import (
+    BagOfWordsConfig,
     BahdanauConfig,
     BiLSTMConfig,
     GPTConfig,
     ModelConfig,
+    NGramConfig,
+    NPLMConfig,
     RNNConfig,
     Seq2SeqConfig,
     StackConfig,
@@ -68,7 +71,7 @@ class CostReport:
     @cached_property
     def decode(self) -> Pass | None:
         """One step that attends to `seq_len` tokens, or to as many as the window keeps."""
-        return self.count("decode", self._visible(self.seq_len)) if can_decode(self.config) else None
+        return self.count("decode", self.seq_len) if can_decode(self.config) else None
 
     def count(self, phase: Phase, seq_len: int) -> Pass:
         """The operations of one phase at another length."""
@@ -82,9 +85,6 @@ class CostReport:
         )
         assert counted is not None  # `cost_report` refuses such families
         return counted
-
-    def _visible(self, seq_len: int) -> int:
-        return seq_len if self.window is None else min(seq_len, self.window)
 
     @cached_property
     def state(self) -> DecodeState | None:
@@ -144,7 +144,7 @@ class CostReport:
         """The first and the last decode step of each stretch over which costs grow by the same amount per step, and
         the number of steps of that stretch: their mean is that of all steps."""
         return [
-            (self.count("decode", self._visible(n_keys)), end - start + 1)
+            (self.count("decode", n_keys), end - start + 1)
             for start, end in self._stretches(self.seq_len + 1, self.seq_len + (self.new_tokens or 1) - 1)
             for n_keys in (start, end)
         ]
@@ -157,18 +157,30 @@ class CostReport:
         return [(start, end) for start, end in stretches if end >= start]
 
     @property
-    def sequential_steps(self) -> tuple[Formula, Formula]:
-        """Steps of a layer that wait for each other, and the longest path between two tokens (Vaswani et al. 2017,
-        Table 1)."""
-        one = Formula.constant(1)
+    def sequential_steps(self) -> Formula:
+        """Steps of a layer that wait for each other (Vaswani et al. 2017, Table 1)."""
         match self.config:
             case RNNConfig() | BiLSTMConfig():
-                return n, n
+                return n
+            case Seq2SeqConfig() | BahdanauConfig():
+                return s + n
+        return Formula.constant(1)
+
+    @property
+    def longest_path(self) -> str:
+        """Between two tokens, through the layers of the model (Vaswani et al. 2017, Table 1)."""
+        match self.config:
+            case RNNConfig() | BiLSTMConfig():
+                return "n between two tokens"
             case Seq2SeqConfig():
-                return s + n, s + n
-            case BahdanauConfig():  # from the source to any target token in one step
-                return s + n, one
-        return one, one
+                return "s + n between two tokens"
+            case BahdanauConfig():
+                return "1 from the source to a target token, s between source and n between target tokens"
+            case NPLMConfig():
+                return "1 between two tokens of the window; none to earlier tokens"
+            case BagOfWordsConfig() | NGramConfig():
+                return "none: there are no layers"
+        return "1 between two tokens"
 
     # ── bounds ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,11 +239,17 @@ class CostReport:
         return TrainingBudget.compute_optimal(self.n_params)
 
     @property
+    def budget_seconds(self) -> float | None:
+        """Of a compute-optimal training, in the dtype of the report."""
+        peak = None if self.device is None else self.device.peak(self.dtype)
+        return self.budget.seconds(peak, self.n_devices) if self.budget is not None and peak else None
+
+    @property
     def parallelism(self) -> str | None:
-        memory = self.training_memory()
-        if memory is None or self.device is None or not self.device.memory:
+        memory, checkpointed = self.training_memory(), self.training_memory(checkpoint_activations=True)
+        if memory is None or checkpointed is None or self.device is None or not self.device.memory:
             return None
-        return parallelism(memory, self.device, self.n_devices)
+        return parallelism(memory, checkpointed, self.device, self.n_devices, self.batch_size)
 
     def notes(self) -> list[str]:
         """What to keep in mind, and where the lectures' slides say something else."""
@@ -263,6 +281,7 @@ class CostReport:
             "parameters": self._parameters_dict(),
             "weight_bytes": self.weight_bytes,
             "forward": self._pass_dict(self.forward),
+            "prefill": self._pass_dict(self.prefill) if can_decode(self.config) else None,
             "decode": None if self.decode is None else self._pass_dict(self.decode),
             "training_flops": self.training_flops,
             "generation_flops": self.generation_flops,
@@ -270,8 +289,8 @@ class CostReport:
             "state": None
             if self.state is None
             else _formula_dict(self.state.elements, self.state.sizes, "elements") | {"bytes": self.state.nbytes},
-            "sequential_steps": str(self.sequential_steps[0]),
-            "longest_path": str(self.sequential_steps[1]),
+            "sequential_steps": str(self.sequential_steps),
+            "longest_path": self.longest_path,
             "max_sequences": self.max_sequences,
             "max_tokens_per_second": self.max_tokens_per_second,
             "training_lower_bound_seconds": self.training_lower_bound_seconds,
@@ -316,6 +335,9 @@ class CostReport:
         for o in counted.operations:
             row: dict[str, Any] = {"name": o.name, "stage": o.stage, "repeats": o.repeats, "is_product": o.is_product}
             row |= _formula_dict(o.flops, counted.sizes, "flops")
+            if counted.phase == "forward" and o.is_product:
+                row["backward_flops"] = o.backward.evaluate(counted.sizes)
+                row["backward_formula"] = str(o.backward)
             row["elements"] = o.elements.evaluate(counted.sizes)
             row["elements_formula"] = str(o.elements)
             row["intensity"] = intensity(o, counted, self.bytes_per_element)
@@ -329,7 +351,7 @@ class CostReport:
         if self.budget is None:
             return None
         budget = {"tokens": self.budget.n_tokens, "flops": self.budget.flops}
-        if self.device is not None and (seconds := self.budget.seconds(self.device, self.n_devices)) is not None:
+        if (seconds := self.budget_seconds) is not None:
             return budget | {"seconds": seconds, "parallelism": self.parallelism}
         return budget
 

@@ -2,7 +2,7 @@
 
 GPT            2 n d L        keys and values of n tokens in L layers (the lectures' figure)
   grouped      2 n g k L      fewer key/value heads
-  sliding      2 w' d L       w' = min(n, window) tokens only
+  sliding      2 w d L        the last w tokens only
 RNN, LSTM      the same for every n: this is why an RNN needs no cache
 """
 
@@ -56,22 +56,26 @@ def decode_state(
     75497472
     """
     c = config.resolved()
-    elements = _elements(c)
+    has_window = window is not None and window < seq_len and isinstance(c, GPTConfig | TransformerConfig)
+    elements = _elements(c, w if has_window else n)
     if elements is None:
         return None
-    n_tokens = seq_len if window is None else min(seq_len, window)
-    sizes = sizes_of(c) | {"b": batch_size, "n": n_tokens, "s": seq_len if source_len is None else source_len}
+    sizes = sizes_of(c) | {"b": batch_size, "n": seq_len, "s": seq_len if source_len is None else source_len}
+    if has_window:
+        assert window is not None
+        sizes["w"] = window
     sizes["L"] = c.n_decoder_layers if isinstance(c, TransformerConfig) else getattr(c, "n_layers", 1)
     is_ids = isinstance(c, NGramConfig | NPLMConfig)
     return DecodeState(elements, sizes, TOKEN_ID_BYTES if is_ids else bytes_per_element)
 
 
-def _elements(c: Any) -> Formula | None:
+def _elements(c: Any, kept: Formula) -> Formula | None:
+    """`kept`: the tokens whose keys and values are kept."""
     match c:
         case GPTConfig():
-            return 2 * b * n * widths(c)[1] * L
+            return 2 * b * kept * widths(c)[1] * L
         case TransformerConfig():
-            return 2 * b * n * widths(c)[1] * L + 2 * b * s * widths(c)[1] * L
+            return 2 * b * kept * widths(c)[1] * L + 2 * b * s * widths(c)[1] * L
         case RNNConfig():
             top = d if c.tie_embeddings else r
             return _state_tensors(c.cell) * b * (r * L + (top - r))
