@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from filelock import FileLock, Timeout
 
-from headway.errors import CheckpointError, DiskError
+from headway.errors import CheckpointError, DataError, DiskError
 from headway.file_reading import open_regular, parse_json, read_bytes
 from headway.temporary_files import temporary_path
 
@@ -34,6 +34,17 @@ SECONDS_TO_READ_PIPE = 1.0
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # no space, no quota, a limit, a broken disk
 
 T = TypeVar("T")
+
+
+def cache_folder() -> Path:
+    """$HEADWAY_CACHE, or `headway` in the user's cache folder."""
+    headway_cache = os.environ.get("HEADWAY_CACHE")
+    folder = Path(headway_cache or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    try:
+        folder = folder.expanduser()
+    except RuntimeError:
+        raise DataError(f"{folder} names the home folder of an unknown user: set HEADWAY_CACHE to a folder") from None
+    return folder if headway_cache else folder / "headway"
 
 
 def non_finite_to_null(value: Any) -> Any:

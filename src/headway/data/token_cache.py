@@ -34,6 +34,7 @@ from headway.data.sources import DataSource
 from headway.data.splits import SPLIT_NAMES, CorpusStats, SplitFractions, SplitName, SplitPlan
 from headway.errors import DataError
 from headway.file_reading import parse_json
+from headway.files import cache_folder as cache_folder
 from headway.files import flush
 from headway.tokenizers import Tokenizer
 
@@ -43,17 +44,6 @@ TIMESTAMP_SECONDS = 2.0  # the coarsest clock of a file system (FAT)
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 OnNote = Callable[[str], None]
-
-
-def cache_folder() -> Path:
-    """$HEADWAY_CACHE, or `headway` in the user's cache folder."""
-    headway_cache = os.environ.get("HEADWAY_CACHE")
-    folder = Path(headway_cache or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    try:
-        folder = folder.expanduser()
-    except RuntimeError:
-        raise DataError(f"{folder} names the home folder of an unknown user: set HEADWAY_CACHE to a folder") from None
-    return folder if headway_cache else folder / "headway"
 
 
 # ── entries ───────────────────────────────────────────────────────────────────────────────────────────────────────

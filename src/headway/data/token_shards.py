@@ -41,7 +41,6 @@ from headway.data.splits import (
 from headway.data.token_cache import (
     CachedScan,
     OnNote,
-    cache_folder,
     discard,
     entry_identity,
     key_of,
@@ -52,7 +51,7 @@ from headway.data.token_cache import (
     shard_name,
 )
 from headway.errors import DataError, InputError
-from headway.files import file_lock
+from headway.files import cache_folder, file_lock
 from headway.tokenizers import Tokenizer
 
 SHARD_BYTES = 8 << 20  # text per shard
