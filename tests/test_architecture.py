@@ -32,7 +32,7 @@ ALLOWED = {
     # models only to load a run's model
     "run_reader": {"errors", "entry_points", "file_reading", "runs", "config", "models"},
     "run_table": {"errors", "run_reader", "tables"},
-    "nn": {"errors", "entry_points"},
+    "nn": {"errors", "entry_points", "files"},
     "tokenizers": {"errors", "files", "file_reading"},
     "sampling": {"errors", "entry_points"},
     "costs": {"errors", "file_reading", "tables", "config"},

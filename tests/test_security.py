@@ -58,6 +58,10 @@ REASONS = {
     ("termination.py", "fork"): "a copy of this process, which ends it if a signal cannot",
     ("termination.py", "ctypes"): "prctl of the C library, with constants",
     ("termination.py", "CDLL"): "prctl of the C library, with constants",
+    ("nn/kernels/c_library.py", "subprocess"): "the system's C compiler, with a file of the package",
+    ("nn/kernels/c_library.py", "ctypes"): "what it made: a library of this user that nobody else may write",
+    ("nn/kernels/c_library.py", "CDLL"): "what it made: a library of this user that nobody else may write",
+    ("nn/kernels/cpu_decode.py", "ctypes"): "the types of arguments",
     ("training/memory_measurement.py", "ctypes"): "malloc_trim of the C library, with a constant",
     ("training/memory_measurement.py", "CDLL"): "malloc_trim of the C library, with a constant",
 }
@@ -100,7 +104,11 @@ def test_every_place_that_could_run_code_has_a_reason():
     assert sorted(set(REASONS) - found) == []  # the list has no more than there is
 
 
-def test_processes_are_this_python_without_a_shell():
+# The program of each process.
+PROGRAMS = {"c_library.py": "compiler"}
+
+
+def test_processes_are_this_python_or_a_c_compiler_without_a_shell():
     calls = [
         (file.name, node)
         for file in PACKAGE.rglob("*.py")
@@ -112,5 +120,5 @@ def test_processes_are_this_python_without_a_shell():
     for name, call in calls:
         command = call.args[0]
         assert isinstance(command, ast.List), name
-        assert ast.unparse(command.elts[0]) == "sys.executable", name
+        assert ast.unparse(command.elts[0]) == PROGRAMS.get(name, "sys.executable"), name
         assert "shell" not in {keyword.arg for keyword in call.keywords}, name

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headway.models.fused_decode import fused_decode_step, why_not_fused
+from headway.models.fused_decode import triton_decode_step, why_not_fused
 from headway.nn.kv_cache import KVCache
 from headway.sampling import History, Pipeline
 
@@ -39,7 +39,7 @@ class DecodeGraph:
         cache = model.start(batch_size=batch_size, capacity=extent)
         # Every row attends to all `extent` slots under a mask that ends at its length, so shapes never change.
         self.cache: KVCache = replace(cache, bound=extent - 1, is_uniform=False)
-        self.fused_step = fused_decode_step(model, self.cache)
+        self.fused_step = triton_decode_step(model, self.cache)
         is_cuda = model.device.type == "cuda"
         device, integers = model.device, {"dtype": torch.long, "device": model.device}
         self.last_tokens = torch.zeros(batch_size, 1, **integers)

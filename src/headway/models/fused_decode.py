@@ -1,33 +1,40 @@
-"""Runs a decode step of a GPT as five Triton kernels per layer, seven for several rows; the model is unchanged.
+"""Runs a decode step of a GPT as five kernels per layer; the model is unchanged.
 
-    qkv = norm1(x) W_qkvᵀ + b               decode_linear.py
-    y = attention of the new token          decode_attention.py: positions, cache write, softmax
-    x = x + y W_outᵀ + b                    decode_linear.py
-    h = act(norm2(x) W_upᵀ + b)             decode_linear.py
-    x = x + h W_downᵀ + b                   decode_linear.py
+    qkv = norm1(x) W_qkvᵀ + b
+    y = attention of the new token          positions, cache write, softmax
+    x = x + y W_outᵀ + b
+    h = act(norm2(x) W_upᵀ + b)
+    x = x + h W_downᵀ + b
 
-`GPT.step` with one token per row is the definition; its thirty kernels per layer take much longer to launch than to
-run. Between the kernels x is float32. The kernels are Triton's, which comes with PyTorch's CUDA builds.
+`GPT.step` with one token per row is the definition. Its thirty operations per layer take much longer to launch than to
+run on a GPU, and a fifth of the time of a step on a CPU.
+
+On a GPU the kernels are Triton's, which comes with PyTorch's CUDA builds: decode_linear.py, decode_attention.py and,
+for several rows, decode_norm.py. Between them x is float32. On a CPU they are in C: cpu_decode.c.
 """
 
 import math
-import os
+import warnings
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
-from shutil import which
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headway.models.base import Model
 from headway.models.builders import build_positions
 from headway.models.gpt import GPT
 from headway.nn.attention import SelfAttention, dot_product_attention, fast_attention, flex_attention
 from headway.nn.block import Block, Blocks
 from headway.nn.embedding import Embedding
 from headway.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from headway.nn.kernels.c_library import c_compiler
+from headway.nn.kernels.cpu_decode import CPUProgram
+from headway.nn.kernels.cpu_decode import has_library as has_cpu_library
+from headway.nn.kernels.decode_parts import PositionTables
 from headway.nn.kv_cache import KVCache
 from headway.nn.linear import Linear
 from headway.nn.positions import (
@@ -49,14 +56,14 @@ FUSED_PARTS = {
     *(nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.Dropout),
 }
 METHODS = {kind: frozenset(name for name in dir(kind) if callable(getattr(kind, name))) for kind in FUSED_PARTS}
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = {"cpu": (torch.float32,), "cuda": (torch.float32, torch.bfloat16, torch.float16)}
 MAX_ATTENTION_PROGRAMS = 65_535  # rows times key/value heads: the second dimension of a grid
 
 
 def why_not_fused(model: object) -> str | None:
     """Why a model cannot take the fused path; None if it can. The rule, in one place: a GPT in eval mode, made of our
     own parts as its config says, with pre-norm blocks, ordinary attention and residuals, and an even head width.
-    Positions, norm, feed-forward, heads and biases may be any."""
+    Positions, norm, feed-forward, heads and biases may be any. On a CPU in float32."""
     if type(model) is not GPT:
         return f"{type(model).__name__} is not a GPT"
     c = model.config
@@ -72,11 +79,11 @@ def why_not_fused(model: object) -> str | None:
             return f"{name}={value!r}, not {fused!r}"
     if c.d_head % 2:
         return f"d_head={c.d_head} is odd"
-    if model.dtype not in DTYPES:
-        return f"dtype {model.dtype}"
+    if model.dtype not in DTYPES.get(model.device.type, ()):
+        return f"dtype {model.dtype} on {model.device.type}"
     if torch.is_autocast_enabled(model.device.type):
         return "autocast is on"
-    return _exchanged_part(model) or (None if has_triton() else "Triton or a C compiler is missing")
+    return _exchanged_part(model) or missing_compiler(model.device)
 
 
 def _exchanged_part(model: GPT) -> str | None:
@@ -124,73 +131,101 @@ def _settings(module: nn.Module) -> dict[str, Any]:
     return {name: value for name, value in module.__dict__.items() if type(value) in (int, float)}
 
 
+def missing_compiler(device: torch.device) -> str | None:
+    """What is missing to compile the kernels of a device, with one warning if that is a C compiler."""
+    if device.type == "cpu":
+        reason = None if has_cpu_library() else "there is no C compiler (cc, gcc or clang) with OpenMP"
+    elif device.type == "cuda":
+        reason = None if has_triton() else "Triton or a C compiler is missing"
+    else:
+        return f"there are no kernels for {device.type}"
+    if reason is not None:
+        _warn_once(reason)
+    return reason
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"{reason}: text is generated without fused kernels, which is slower", stacklevel=2)
+
+
 @cache
 def has_triton() -> bool:
     """Whether kernels can be compiled: Triton needs a C compiler for the code that launches them."""
-    return find_spec("triton") is not None and any(map(which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    return find_spec("triton") is not None and c_compiler() is not None
 
 
-def fused_decode_step(model: object, cache: KVCache) -> "FusedDecodeStep | None":
+def decode_layers(model: GPT, kernels: Any, x: Tensor, cache: KVCache, lengths: Tensor) -> Tensor:
+    """Embeddings x (B, D) of one token per row, written at `lengths` (B,) of the cache → float32 logits (B, V)."""
+    kind = model.config.feed_forward
+    options: dict[str, Any] = {"gated": True} if kind == "swiglu" else {"activation": kind}
+    for i, block in enumerate(model.blocks):
+        attention, feed_forward = block.attention, block.feed_forward
+        qkv = kernels.linear(x, attention.qkv.weight, attention.qkv.bias, norm=block.norm1)
+        y = kernels.attention(qkv, cache.keys[i], cache.values[i], lengths)
+        x = kernels.linear(y, attention.out.weight, attention.out.bias, residual=x, dtype=torch.float32)
+        up = feed_forward.gate_up if isinstance(feed_forward, GatedFeedForward) else feed_forward.up
+        h = kernels.linear(x, up.weight, up.bias, norm=block.norm2, **options)
+        x = kernels.linear(h, feed_forward.down.weight, feed_forward.down.bias, residual=x, dtype=torch.float32)
+    return kernels.linear(x, model.embedding.table, None, norm=model.norm, dtype=torch.float32)
+
+
+def triton_decode_step(model: Model, cache: KVCache) -> "TritonDecodeStep | None":
     """The fused step of a model, or None if it takes the plain path."""
     is_too_large = cache.batch_size * cache.keys.shape[2] > MAX_ATTENTION_PROGRAMS
-    if is_too_large or why_not_fused(model) is not None:
+    if is_too_large or model.device.type != "cuda" or why_not_fused(model) is not None:
         return None
-    return FusedDecodeStep(cast(GPT, model), cache)
+    return TritonDecodeStep(cast(GPT, model), cache)
 
 
-class FusedDecodeStep:
+class TritonDecodeStep:
     """Callable: one token per row through a GPT and its KV cache. For caches of one batch size and capacity. It holds
     scratch memory and tables, but not the model."""
 
     def __init__(self, model: GPT, cache: KVCache):
-        from headway.nn.kernels.decode_attention import DecodeAttention
-        from headway.nn.kernels.decode_linear import SplitSums
+        from headway.nn.kernels.triton_decode import TritonOperations
 
-        c = model.config
-        tables = position_tables(model, cache.capacity)
-        self.attention = DecodeAttention(
-            cache.batch_size, c.n_heads, c.n_kv_heads, c.d_head, cache.capacity, tables, model.device
-        )
-        self.scratch = SplitSums()
-        self.activation = "none" if c.feed_forward == "swiglu" else c.feed_forward
+        c, tables = model.config, position_tables(model, cache.capacity)
+        sizes = (cache.batch_size, c.n_heads, c.n_kv_heads, c.d_head, cache.capacity)
+        self._kernels = TritonOperations(*sizes, tables, model.device)
 
     @torch.no_grad()
     def __call__(self, model: GPT, ids: Tensor, cache: KVCache) -> tuple[Tensor, KVCache]:
         """ids (B, 1), written at `cache.length` (B,) → float32 logits (B, 1, V), and the cache with one more token."""
-        lengths = cache.length
-        pos = lengths.clamp(max=cache.capacity - 1)[:, None]  # finished rows stay in the last slot
+        pos = cache.length.clamp(max=cache.capacity - 1)[:, None]  # finished rows stay in the last slot
         x = model.positions.embed(model.embedding(ids), pos)[:, 0].float()  # (B, D)
-        for i, block in enumerate(model.blocks):
-            attention, feed_forward = block.attention, block.feed_forward
-            qkv = self._linear(x, attention.qkv, norm=block.norm1)
-            y = self.attention(qkv, cache.keys[i], cache.values[i], lengths)
-            x = self._linear(y, attention.out, residual=x, dtype=torch.float32)
-            if isinstance(feed_forward, GatedFeedForward):
-                h = self._linear(x, feed_forward.gate_up, norm=block.norm2, gated=True)
-            else:
-                h = self._linear(x, feed_forward.up, norm=block.norm2, activation=self.activation)
-            x = self._linear(h, feed_forward.down, residual=x, dtype=torch.float32)
-        logits = self._product(x, model.embedding.table, None, norm=model.norm, dtype=torch.float32)
-        return logits[:, None], replace(cache, length=lengths + 1)
-
-    def _linear(self, x: Tensor, linear: Linear, **options: Any) -> Tensor:
-        return self._product(x, linear.weight, linear.bias, **options)
-
-    def _product(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: nn.Module | None = None, **options: Any
-    ) -> Tensor:
-        from headway.nn.kernels.decode_linear import fused_linear
-        from headway.nn.kernels.decode_norm import norm_rows
-
-        if norm is not None and len(x) > 1:  # one row is normalised on the way
-            x, norm = norm_rows(x, norm, weight.dtype), None
-        return fused_linear(x, weight, bias, norm=norm, scratch=self.scratch, **options)
+        logits = decode_layers(model, self._kernels, x, cache, cache.length)
+        return logits[:, None], replace(cache, length=cache.length + 1)
 
 
-def position_tables(model: GPT, capacity: int) -> Any:
+class CPUDecodeStep:
+    """The same on a CPU, for one cache as long as it stays in its memory. It points into the weights."""
+
+    def __init__(self, model: GPT, cache: KVCache):
+        c, B = model.config, cache.batch_size
+        tables = position_tables(model, cache.capacity)
+        self._keys, self._capacity = cache.keys, cache.capacity
+        self._x, self._lengths = torch.empty(B, c.d_model), torch.empty_like(cache.length)
+        self._program = CPUProgram(B, c.n_heads, c.n_kv_heads, c.d_head, tables)
+        decode_layers(model, self._program, self._x, cache, self._lengths)
+
+    def fits(self, cache: KVCache) -> bool:
+        """Whether it can write the next token to this cache."""
+        is_same_memory = cache.keys.data_ptr() == self._keys.data_ptr() and cache.capacity == self._capacity
+        return is_same_memory and self._program.n_threads == torch.get_num_threads()
+
+    @torch.no_grad()
+    def __call__(self, model: GPT, ids: Tensor, cache: KVCache) -> tuple[Tensor, KVCache]:
+        """ids (B, 1), for a cache with a free slot → logits (B, 1, V), and the cache with one more token."""
+        self._x.copy_(model.positions.embed(model.embedding(ids), cache.length[:, None])[:, 0])
+        self._lengths.copy_(cache.length)
+        logits = torch.empty(cache.batch_size, model.config.vocab_size)
+        self._program.run(logits)
+        return logits[:, None], replace(cache, length=cache.length + 1, bound=cache.bound + 1)
+
+
+def position_tables(model: GPT, capacity: int) -> PositionTables:
     """What the positions of a model do inside attention, for every position of the cache."""
-    from headway.nn.kernels.decode_attention import PositionTables
-
     positions, device = model.positions, model.device
     pos = torch.arange(capacity, device=device)
     match positions:

@@ -61,6 +61,11 @@ class KVCache:
         return self.keys.shape[3]
 
     @property
+    def has_free_slot(self) -> bool:
+        """Whether every row has space for another token. False also if `bound` is too high to tell."""
+        return self.bound < self.capacity
+
+    @property
     def nbytes(self) -> int:
         """Bytes of keys and values: 2 · n · d_kv · L elements per row."""
         return self.keys.nbytes + self.values.nbytes

@@ -109,18 +109,24 @@ def training_linear_fn(device: torch.device) -> LinearFn:
 
 
 def banded_linear(x: Tensor, weight: Tensor, bias: Tensor | None, n_bands: int) -> Tensor:
-    """W cut into `n_bands` bands of rows, multiplied as a batch: one core per band."""
-    columns = x.reshape(-1, x.shape[-1]).T  # (in, M)
+    """W cut into `n_bands` bands of rows, multiplied as a batch: one core per band. In few operations: a decode step of
+    GPT-2 small takes 49 products, and each operation a microsecond."""
     n_out, n_in = weight.shape
-    band = n_out // n_bands
-    n_even = n_bands * band
-    y = weight.new_empty(n_out, columns.shape[1])
-    bands = weight[:n_even].view(n_bands, band, n_in)
-    torch.bmm(bands, columns.expand(n_bands, -1, -1), out=y[:n_even].view(n_bands, band, columns.shape[1]))
-    if n_even < n_out:
+    columns = x.reshape(-1, n_in).T  # (in, M); BLAS needs it as a transposed matrix: as a copy it is 3 times slower
+    if n_out % n_bands:
+        n_even = n_out - n_out % n_bands
+        y = weight.new_empty(n_out, columns.shape[1])
+        y_even = y[:n_even].view(n_bands, -1, columns.shape[1])
+        torch.bmm(weight[:n_even].view(n_bands, -1, n_in), columns.expand(n_bands, -1, -1), out=y_even)
         torch.mm(weight[n_even:], columns, out=y[n_even:])
-    if bias is not None:
-        y += bias[:, None]
+        if bias is not None:
+            y += bias[:, None]
+    else:
+        bands, columns = weight.view(n_bands, -1, n_in), columns.expand(n_bands, -1, -1)
+        y = torch.bmm(bands, columns) if bias is None else torch.baddbmm(bias.view(n_bands, -1, 1), bands, columns)
+        if columns.shape[-1] == 1:
+            return y.view(*x.shape[:-1], n_out)
+        y = y.view(n_out, -1)
     return y.T.reshape(*x.shape[:-1], n_out)
 
 

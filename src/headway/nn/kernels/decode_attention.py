@@ -11,12 +11,13 @@ queries) are computed by one program, which reads the keys once.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from headway.nn.kernels.decode_parts import PositionTables
 
 MIN_DOT = 16  # least size of a side of tl.dot
 BLOCK_S = 64  # keys read at a time
@@ -152,16 +153,6 @@ def _attend_kernel(
                 maximum = new_maximum
             tl.store(out_start, (sums / total[:, None]).to(out.dtype.element_ty), mask=is_output)
             tl.store(arrivals + group, 0)  # for the next launch
-
-
-@dataclass(frozen=True)
-class PositionTables:
-    """What positions do to queries, keys and scores, for every position up to the capacity of the cache."""
-
-    cos: Tensor | None = None  # (capacity, K/2), float32: rotary
-    sin: Tensor | None = None
-    offsets: Tensor | None = None  # (capacity, K): per-layer
-    bias: Tensor | None = None  # (H, n): of distances 1 − n … 0: relative, ALiBi
 
 
 class DecodeAttention:

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from headway.nn.kernels.decode_parts import norm_parameters
+
 MIN_DOT = 16  # least size of a side of tl.dot
 N_PROCESSORS = 132  # of an H200
 
@@ -227,16 +229,6 @@ def fused_linear(
         sums, arrivals = (scratch or SplitSums()).get(n_sums, n_bands * n_row_blocks, x.device)
     _rows_kernel[(n_bands, n_row_blocks, split_k)](x, *weight_and_more, y, sums, arrivals, M, N, **flags, **blocks)
     return y
-
-
-def norm_parameters(norm: nn.Module | None) -> tuple[str, Tensor | None, Tensor | None, float]:
-    """Kind, gain, bias and ε of a norm."""
-    if norm is None or isinstance(norm, nn.Identity):
-        return "none", None, None, 0.0
-    if isinstance(norm, nn.LayerNorm):
-        return "layer", norm.weight, norm.bias, norm.eps
-    assert isinstance(norm, nn.RMSNorm)
-    return "rms", norm.weight, None, norm.eps if norm.eps is not None else torch.finfo(torch.float32).eps
 
 
 # ── sizes of blocks: the best of about ten for each shape of GPT-2 small and of a 7B model, on an H200 ──────────────

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from headway.nn.kernels.decode_linear import norm_parameters
+from headway.nn.kernels.decode_parts import norm_parameters
 
 
 @triton.jit

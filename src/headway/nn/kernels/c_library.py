@@ -1,0 +1,78 @@
+"""C files of this package as libraries: compiled at the first use by the system's compiler, and kept in the cache.
+
+Installing Headway builds nothing. Where there is no compiler, callers take another path.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from headway.files import cache_folder
+
+FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
+TARGETS = (("-march=native",), ())  # the instructions of this processor; not every compiler knows it
+COMPILE_SECONDS = 60
+
+
+def c_compiler() -> str | None:
+    """The path of $CC, cc, gcc or clang."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "cc", "gcc", "clang"))), None)
+
+
+@cache
+def load_c_library(name: str) -> ctypes.CDLL | None:
+    """The library of the file `name` beside this one; None if it cannot be compiled or loaded."""
+    source, compiler = Path(__file__).with_name(name), c_compiler()
+    try:
+        folder = cache_folder() / "kernels"
+        library = folder / f"{source.stem}-{_digest(source, compiler)}.so"
+        if not library.exists():
+            if compiler is None:
+                return None
+            folder.mkdir(parents=True, exist_ok=True)
+            _compile(compiler, source, library)
+        return ctypes.CDLL(str(library)) if _is_private(library) else None
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _digest(source: Path, compiler: str | None) -> str:
+    """What a library depends on: a home folder may be shared by machines with other processors."""
+    try:
+        cpu = next(line for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines() if "flags" in line)
+    except (OSError, StopIteration):
+        cpu = platform.processor()
+    parts = (source.read_text(encoding="utf-8"), platform.machine(), cpu, compiler or "", *FLAGS)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _compile(compiler: str, source: Path, library: Path) -> None:
+    """Under a temporary name first: two processes may compile at once, and either may be killed."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        output = Path(folder, library.name)
+        for target in TARGETS:
+            result = subprocess.run(
+                [compiler, *FLAGS, *target, str(source), "-o", str(output), "-lm"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=COMPILE_SECONDS,
+            )
+            if result.returncode == 0:
+                break
+        output.chmod(0o700)
+        output.replace(library)
+
+
+def _is_private(library: Path) -> bool:
+    """Whether nobody else can have written it: loading a library runs its code."""
+    return all(
+        info.st_uid == os.getuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        for info in (library.lstat(), library.parent.stat())
+    )

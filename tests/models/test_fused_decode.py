@@ -1,0 +1,242 @@
+"""Which models take the fused decode step, which on a CPU equals `GPT.step`. For Triton: test_decode_kernels.py."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import headway
+from headway.generation.decode_loop import DecodeLoop
+from headway.models import fused_decode
+from headway.models.fused_decode import CPUDecodeStep, why_not_fused
+from headway.nn import use_attention
+from headway.nn.ablations import mask_after_softmax
+from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, has_library
+from headway.nn.linear import use_linear
+from headway.nn.positions import Positions, Rotary
+from headway.sampling import Pipeline
+
+EXCHANGED = {"vocab_size": 9, "context": 16, "n_layers": 2, "d_model": 64, "n_heads": 2, "positions": "rotary"}
+needs_compiler = pytest.mark.skipif(not has_library(), reason="needs a C compiler with OpenMP")
+
+
+def random_model(seed, device="cpu"):
+    """A GPT of random parts and sizes."""
+    rng = random.Random(seed)
+    n_kv_heads, shared = rng.choice([1, 2]), rng.choice([1, 1, 2, 3])
+    config = {
+        "positions": rng.choice(["sinusoidal", "learned", "per-layer", "relative", "rotary", "alibi", "none"]),
+        "norm": rng.choice(["layer", "rms", "none"]),
+        "feed_forward": rng.choice(["relu", "gelu", "gelu-tanh", "swiglu", "relu2"]),
+        "bias": rng.random() < 0.5,
+        "tie_embeddings": rng.random() < 0.5,
+        "scale_embeddings": rng.random() < 0.3,
+        "n_heads": n_kv_heads * shared,
+        "n_kv_heads": n_kv_heads,
+        "d_head": rng.choice([2, 6, 8, 16]),
+        "d_model": rng.choice([8, 24, 40]),
+        "d_ff": rng.choice([12, 40]),
+        "n_layers": rng.choice([1, 2]),
+    }
+    torch.manual_seed(seed)
+    model = headway.create("gpt", vocab_size=50, context=300, device=device, **config).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, None),
+        ({"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "n_kv_heads": 1}, None),
+        ({"norm_order": "post"}, "norm_order='post'"),
+        ({"residual": "none"}, "residual='none'"),
+        ({"similarity": "cosine"}, "similarity='cosine'"),
+        ({"attention_scale": "none"}, "attention_scale='none'"),
+        ({"attention_mask": "after-softmax"}, "attention_mask='after-softmax'"),
+        ({"d_head": 3}, "d_head=3 is odd"),
+    ],
+)
+def test_the_rule_for_the_fused_path_names_what_does_not_fit(settings, reason, monkeypatch):
+    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    found = why_not_fused(headway.create("gpt-tiny", **settings).eval())
+    assert found is None if reason is None else reason in found
+
+
+def test_a_model_whose_parts_were_exchanged_takes_the_plain_path(monkeypatch):
+    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    assert why_not_fused(headway.create("lstm", vocab_size=9, d_model=8)) == "RNN is not a GPT"
+    assert "float64" in why_not_fused(headway.create("gpt-tiny", dtype="float64"))
+    assert why_not_fused(headway.create("gpt-tiny").train()) == "it is in training mode"
+    assert why_not_fused(use_attention(headway.create("gpt-tiny").eval(), "reference")) is None
+    exchanged = use_attention(headway.create("gpt-tiny").eval(), mask_after_softmax)
+    assert why_not_fused(exchanged) == "its attention function has been exchanged"
+    exchanged = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
+    assert why_not_fused(exchanged) == "a matrix product has been exchanged"
+    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: False)
+    with pytest.warns(UserWarning, match="no C compiler"):
+        assert "no C compiler" in why_not_fused(headway.create("gpt-tiny").eval())
+    assert "no kernels for meta" in fused_decode.missing_compiler(torch.device("meta"))
+
+
+class OtherPositions(Rotary):
+    pass
+
+
+def exchange(model, path, value):
+    """Set a part or an attribute: exchange(model, "blocks.0.norm1", …)."""
+    *owners, name = path.split(".")
+    owner = model.get_submodule(".".join(owners))
+    setattr(owner, name, value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("blocks.0.feed_forward.activation", torch.tanh),
+        ("blocks.0.feed_forward", nn.Identity()),
+        ("blocks.0.norm1", nn.LayerNorm(64, elementwise_affine=False)),
+        ("blocks.0.norm1.eps", 0.1),
+        ("blocks.0.norm_first", False),
+        ("blocks.0.residual", False),
+        ("blocks.0.forward", lambda x, ctx, cache=None: x),
+        ("blocks.0.attention.scale", "none"),
+        ("blocks.0.attention.similarity", "cosine"),
+        ("blocks.0.dropout", nn.Dropout().train()),
+        ("positions", OtherPositions(32, 10_000.0)),
+        ("positions", Rotary(32, 500.0)),
+        ("positions", Positions()),
+        ("embedding.scale", 2.0),
+        ("step", lambda ids, state: None),
+        ("blocks.0.attention.qkv.weight", nn.Parameter(torch.ones(64, 192).t())),
+        ("blocks.0.attention.qkv.weight", nn.Parameter(torch.ones(192, 64, dtype=torch.bfloat16))),
+        ("blocks.0.attention.qkv.linear_fn", torch.add),
+        ("blocks.0.attention.attention_fn", mask_after_softmax),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_with_one_exchanged_part_takes_the_plain_path(path, value, monkeypatch):
+    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    model = headway.create("gpt", **EXCHANGED).eval()
+    assert why_not_fused(model) is None
+    exchange(model, path, value)
+    assert why_not_fused(model) is not None
+
+
+def test_hooks_and_autocast_take_the_plain_path(monkeypatch):
+    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    model = headway.create("gpt", **EXCHANGED).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert why_not_fused(model) == "autocast is on"
+    model.blocks[0].attention.register_forward_hook(lambda module, args, output: None)
+    assert why_not_fused(model) == "it has hooks"
+
+
+# ── on a CPU ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def prefilled(model, rng):
+    """A random prompt of several rows, equally long or not, in a cache; and the logits after it."""
+    n_rows, n_prompt = rng.choice([1, 1, 2, MAX_FUSED_ROWS]), rng.choice([1, 20, 70])
+    lengths = rng.choice([None, torch.tensor([rng.randint(1, n_prompt) for _ in range(n_rows)])])
+    ids = torch.randint(50, (n_rows, n_prompt))
+    with torch.no_grad():
+        return model.step(ids, model.start(n_rows, rng.choice([80, 200])), lengths, last=True)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(60))
+def test_the_fused_step_is_the_plain_step(seed):
+    """The same greedy tokens, logits within 1e-5 of the largest, the same cache."""
+    model, rng = random_model(seed), random.Random(seed)
+    assert why_not_fused(model) is None
+    _, state = prefilled(model, rng)
+    fused_state = state.copy()
+    step = CPUDecodeStep(model, fused_state)
+    for _ in range(3):
+        token = torch.randint(50, (state.batch_size, 1))
+        with torch.no_grad():
+            expected, state = model.step(token, state)
+        assert step.fits(fused_state)
+        logits, fused_state = step(model, token, fused_state)
+        assert (logits - expected).abs().max() <= 1e-5 * expected.abs().max()
+        assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+    assert torch.equal(state.length, fused_state.length)
+    for row, length in enumerate(state.length.tolist()):
+        for plain, fused in ((state.keys, fused_state.keys), (state.values, fused_state.values)):
+            torch.testing.assert_close(plain[:, row, :, :length], fused[:, row, :, :length], rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+def test_the_number_of_threads_changes_nothing():
+    model = random_model(5)
+    _, state = prefilled(model, random.Random(0))
+    token, n_threads, results = torch.zeros(state.batch_size, 1, dtype=torch.long), torch.get_num_threads(), []
+    try:
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            cache = state.copy()
+            results.append(CPUDecodeStep(model, cache)(model, token, cache)[0])
+    finally:
+        torch.set_num_threads(n_threads)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def decode(model, prompts, n_new, *, fuse, ends=None):
+    """Greedy tokens of each row, which finishes after `ends[row]`; and how many steps were fused."""
+    loop = DecodeLoop(model, prompts, Pipeline().greedy(), n_new, seeds=range(len(prompts)))
+    loop._can_fuse &= fuse
+    tokens, n_fused, last = [[] for _ in prompts], 0, None
+    while loop.active:
+        for row, _, token in loop.step():
+            tokens[row].append(token)
+            if len(tokens[row]) == (ends or [n_new] * len(prompts))[row]:
+                loop.finish(row)
+        n_fused += loop._fused_step is not None and loop.state is not last
+        last = loop.state
+    return tokens, n_fused
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(20))
+def test_the_loop_gives_the_plain_tokens(seed):
+    """Prompts of any length, shared ones too; rows end at any time, and the batch is compacted."""
+    model, rng = random_model(100 + seed), random.Random(seed)
+    n_new = rng.randint(2, 30)
+    prompts = [[rng.randrange(50) for _ in range(rng.randint(1, 40))] for _ in range(rng.randint(1, 6))]
+    prompts += rng.choice([[], prompts[:1]])
+    ends = [rng.randint(1, n_new) for _ in prompts]
+    expected, _ = decode(model, prompts, n_new, fuse=False, ends=ends)
+    assert decode(model, prompts, n_new, fuse=True, ends=ends)[0] == expected
+
+
+@needs_compiler
+def test_a_cache_that_grows_is_followed():
+    model = headway.create("gpt", **EXCHANGED).eval()
+    expected, n_plain = decode(model, [[1, 2, 3]], 60, fuse=False)  # the context is 16
+    tokens, n_fused = decode(model, [[1, 2, 3]], 60, fuse=True)
+    assert tokens == expected
+    assert n_plain == 0
+    assert n_fused > 50
+
+
+@needs_compiler
+def test_damaged_weights_are_still_an_error():
+    model = headway.create("gpt", **EXCHANGED).eval()
+    loop = DecodeLoop(model, [[1, 2]], Pipeline().greedy(), 4, seeds=[0])
+    loop.step()
+    with torch.no_grad():
+        model.blocks[1].attention.qkv.weight.fill_(float("nan"))
+    with pytest.raises(headway.errors.InputError, match="has NaN"):
+        loop.step()
+
+
+@needs_compiler
+def test_many_rows_take_the_plain_path():
+    model = headway.create("gpt", **EXCHANGED).eval()
+    assert decode(model, [[1]] * MAX_FUSED_ROWS, 5, fuse=True)[1] > 0
+    assert decode(model, [[1]] * (MAX_FUSED_ROWS + 1), 5, fuse=True)[1] == 0

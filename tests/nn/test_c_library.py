@@ -1,0 +1,81 @@
+"""Compiling a C file of the package at its first use, and doing without."""
+
+import shutil
+
+import pytest
+
+from headway.nn.kernels import c_library
+from headway.nn.kernels.c_library import c_compiler, load_c_library
+
+NAME = "cpu_decode.c"
+needs_compiler = pytest.mark.skipif(c_compiler() is None, reason="needs a C compiler")
+
+
+@pytest.fixture
+def kernels(tmp_path, monkeypatch):
+    """The folder of libraries in an empty cache."""
+    monkeypatch.setenv("HEADWAY_CACHE", str(tmp_path))
+    load_c_library.cache_clear()
+    yield tmp_path / "kernels"
+    load_c_library.cache_clear()
+
+
+def compile_again(monkeypatch, **environment):
+    load_c_library.cache_clear()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return load_c_library(NAME)
+
+
+@needs_compiler
+def test_a_library_is_compiled_once(kernels, monkeypatch):
+    assert load_c_library(NAME) is not None
+    (library,) = kernels.iterdir()  # and nothing temporary is left
+    written = library.stat().st_mtime_ns
+    assert compile_again(monkeypatch) is not None
+    assert [file.stat().st_mtime_ns for file in kernels.iterdir()] == [written]
+
+
+@needs_compiler
+def test_other_sources_or_processors_get_a_library_of_their_own(kernels, monkeypatch):
+    load_c_library(NAME)
+    monkeypatch.setattr(c_library, "FLAGS", (*c_library.FLAGS, "-g0"))
+    compile_again(monkeypatch)
+    assert len(list(kernels.iterdir())) == 2
+
+
+@pytest.mark.parametrize("compiler", ["/bin/false", "/does/not/exist"])
+def test_without_a_working_compiler_there_is_no_library(compiler, kernels, monkeypatch):
+    monkeypatch.setattr(c_library, "c_compiler", lambda: compiler)
+    assert load_c_library(NAME) is None
+    assert list(kernels.iterdir()) == []
+
+
+def test_without_any_compiler_there_is_no_library(kernels, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert c_compiler() is None
+    assert load_c_library(NAME) is None
+
+
+def test_a_cache_that_cannot_be_written_gives_no_library(kernels, monkeypatch):
+    kernels.write_text("a file")
+    assert load_c_library(NAME) is None
+
+
+@needs_compiler
+def test_an_older_compiler_that_does_not_know_the_processor_will_do(kernels, monkeypatch):
+    monkeypatch.setattr(c_library, "TARGETS", (("-march=no-such-processor",), ()))
+    assert load_c_library(NAME) is not None
+
+
+@needs_compiler
+def test_a_library_that_others_may_have_written_is_not_loaded(kernels, monkeypatch):
+    load_c_library(NAME)
+    (library,) = kernels.iterdir()
+    library.chmod(0o722)
+    assert compile_again(monkeypatch) is None
+    library.chmod(0o700)
+    kernels.chmod(0o777)
+    assert compile_again(monkeypatch) is None
+    kernels.chmod(0o755)
+    assert compile_again(monkeypatch) is not None
