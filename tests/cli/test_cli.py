@@ -224,3 +224,12 @@ def test_sigterm_that_a_command_ignores_stays_ignored(monkeypatch):
             assert signal.getsignal(signal.SIGTERM) is expected
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+def test_a_warning_of_the_package_is_a_note_and_others_stay(capsys, monkeypatch):
+    others = []
+    monkeypatch.setattr(cli, "show_warning", lambda message, *where: others.append(str(message)))
+    cli.show_note(UserWarning("rows were padded"), UserWarning, cli.__file__, 7)
+    assert capsys.readouterr().err == "note: rows were padded\n"
+    cli.show_note(UserWarning("deprecated"), UserWarning, "/elsewhere/torch/module.py", 7)
+    assert (others, capsys.readouterr().err) == (["deprecated"], "")

@@ -13,13 +13,13 @@ from headway.models import fused_decode
 from headway.models.fused_decode import CPUDecodeStep, why_not_fused
 from headway.nn import use_attention
 from headway.nn.ablations import mask_after_softmax
-from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, has_library
+from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, why_no_library
 from headway.nn.linear import use_linear
 from headway.nn.positions import Positions, Rotary
 from headway.sampling import Pipeline
 
 EXCHANGED = {"vocab_size": 9, "context": 16, "n_layers": 2, "d_model": 64, "n_heads": 2, "positions": "rotary"}
-needs_compiler = pytest.mark.skipif(not has_library(), reason="needs a C compiler with OpenMP")
+needs_compiler = pytest.mark.skipif(why_no_library() is not None, reason="needs a C compiler with OpenMP")
 
 
 def random_model(seed, device="cpu"):
@@ -61,13 +61,13 @@ def random_model(seed, device="cpu"):
     ],
 )
 def test_the_rule_for_the_fused_path_names_what_does_not_fit(settings, reason, monkeypatch):
-    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
     found = why_not_fused(headway.create("gpt-tiny", **settings).eval())
     assert found is None if reason is None else reason in found
 
 
 def test_a_model_whose_parts_were_exchanged_takes_the_plain_path(monkeypatch):
-    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
     assert why_not_fused(headway.create("lstm", vocab_size=9, d_model=8)) == "RNN is not a GPT"
     assert "float64" in why_not_fused(headway.create("gpt-tiny", dtype="float64"))
     assert why_not_fused(headway.create("gpt-tiny").train()) == "it is in training mode"
@@ -76,10 +76,10 @@ def test_a_model_whose_parts_were_exchanged_takes_the_plain_path(monkeypatch):
     assert why_not_fused(exchanged) == "its attention function has been exchanged"
     exchanged = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
     assert why_not_fused(exchanged) == "a matrix product has been exchanged"
-    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: False)
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: "there is no C compiler")
     with pytest.warns(UserWarning, match="no C compiler"):
         assert "no C compiler" in why_not_fused(headway.create("gpt-tiny").eval())
-    assert "no kernels for meta" in fused_decode.missing_compiler(torch.device("meta"))
+    assert "no kernels for meta" in fused_decode.missing_kernels(torch.device("meta"))
 
 
 class OtherPositions(Rotary):
@@ -119,7 +119,7 @@ def exchange(model, path, value):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_model_with_one_exchanged_part_takes_the_plain_path(path, value, monkeypatch):
-    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     assert why_not_fused(model) is None
     exchange(model, path, value)
@@ -127,7 +127,7 @@ def test_a_model_with_one_exchanged_part_takes_the_plain_path(path, value, monke
 
 
 def test_hooks_and_autocast_take_the_plain_path(monkeypatch):
-    monkeypatch.setattr(fused_decode, "has_cpu_library", lambda: True)
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     with torch.autocast("cpu", torch.bfloat16):
         assert why_not_fused(model) == "autocast is on"

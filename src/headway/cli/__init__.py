@@ -6,6 +6,9 @@ signal n. The module of a verb is imported when it is used, and torch when it ru
 
 import os
 import sys
+import warnings
+from pathlib import Path
+from typing import TextIO
 
 import typer
 
@@ -79,8 +82,29 @@ VERBS: Sections = {
 app.add_sections(VERBS, package=__name__)
 
 
+PACKAGE = str(Path(__file__).parents[1])
+show_warning = warnings.showwarning
+
+
+def show_note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of this package as a line, without the place in its source code."""
+    if filename.startswith(PACKAGE):
+        print(f"note: {message}", file=sys.stderr)
+    else:
+        show_warning(message, category, filename, lineno, file, line)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run a command line. Errors that the user can fix become one line on stderr and an exit code."""
+    if argv is None:  # the process runs this command only
+        warnings.showwarning = show_note
     try:
         with exit_on_signals(has_deadline=argv is None):  # the process runs this command only
             app(args=argv, prog_name="headway")

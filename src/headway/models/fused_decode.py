@@ -33,7 +33,7 @@ from headway.nn.embedding import Embedding
 from headway.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from headway.nn.kernels.c_library import c_compiler
 from headway.nn.kernels.cpu_decode import CPUProgram
-from headway.nn.kernels.cpu_decode import has_library as has_cpu_library
+from headway.nn.kernels.cpu_decode import why_no_library as why_no_cpu_library
 from headway.nn.kernels.decode_parts import PositionTables
 from headway.nn.kv_cache import KVCache
 from headway.nn.linear import Linear
@@ -83,7 +83,7 @@ def why_not_fused(model: object) -> str | None:
         return f"dtype {model.dtype} on {model.device.type}"
     if torch.is_autocast_enabled(model.device.type):
         return "autocast is on"
-    return _exchanged_part(model) or missing_compiler(model.device)
+    return _exchanged_part(model) or missing_kernels(model.device)
 
 
 def _exchanged_part(model: GPT) -> str | None:
@@ -131,10 +131,10 @@ def _settings(module: nn.Module) -> dict[str, Any]:
     return {name: value for name, value in module.__dict__.items() if type(value) in (int, float)}
 
 
-def missing_compiler(device: torch.device) -> str | None:
-    """What is missing to compile the kernels of a device, with one warning if that is a C compiler."""
+def missing_kernels(device: torch.device) -> str | None:
+    """Why there are no kernels for a device, with one warning if a compiler would help."""
     if device.type == "cpu":
-        reason = None if has_cpu_library() else "there is no C compiler (cc, gcc or clang) with OpenMP"
+        reason = why_no_cpu_library()
     elif device.type == "cuda":
         reason = None if has_triton() else "Triton or a C compiler is missing"
     else:
@@ -146,7 +146,7 @@ def missing_compiler(device: torch.device) -> str | None:
 
 @cache
 def _warn_once(reason: str) -> None:
-    warnings.warn(f"{reason}: text is generated without fused kernels, which is slower", stacklevel=2)
+    warnings.warn(f"{reason}, so text is generated without fused kernels, which is slower", stacklevel=2)
 
 
 @cache

@@ -27,20 +27,23 @@ def c_compiler() -> str | None:
 
 
 @cache
-def load_c_library(name: str) -> ctypes.CDLL | None:
-    """The library of the file `name` beside this one; None if it cannot be compiled or loaded."""
+def load_c_library(name: str) -> ctypes.CDLL | str:
+    """The library of the file `name` beside this one, or why there is none."""
     source, compiler = Path(__file__).with_name(name), c_compiler()
     try:
         folder = cache_folder() / "kernels"
         library = folder / f"{source.stem}-{_digest(source, compiler)}.so"
         if not library.exists():
             if compiler is None:
-                return None
+                return "there is no C compiler (cc, gcc or clang)"
             folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, source, library)
-        return ctypes.CDLL(str(library)) if _is_private(library) else None
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
+            if not _compile(compiler, source, library):
+                return f"{compiler} cannot compile C code with OpenMP"
+        return ctypes.CDLL(str(library)) if _is_private(library) else f"others may write to {folder}"
+    except subprocess.TimeoutExpired:
+        return f"{compiler} takes too long to compile"
+    except (OSError, ValueError) as error:
+        return f"the compiled kernels cannot be kept or loaded ({error})"
 
 
 def _digest(source: Path, compiler: str | None) -> str:
@@ -53,8 +56,8 @@ def _digest(source: Path, compiler: str | None) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _compile(compiler: str, source: Path, library: Path) -> None:
-    """Under a temporary name first: two processes may compile at once, and either may be killed."""
+def _compile(compiler: str, source: Path, library: Path) -> bool:
+    """Whether it succeeded. Under a temporary name first: two processes may compile at once, and either be killed."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         output = Path(folder, library.name)
         for target in TARGETS:
@@ -65,9 +68,10 @@ def _compile(compiler: str, source: Path, library: Path) -> None:
                 timeout=COMPILE_SECONDS,
             )
             if result.returncode == 0:
-                break
-        output.chmod(0o700)
-        output.replace(library)
+                output.chmod(0o700)
+                output.replace(library)
+                return True
+    return False
 
 
 def _is_private(library: Path) -> bool:

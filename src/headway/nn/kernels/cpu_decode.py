@@ -40,14 +40,16 @@ class OperationStruct(ctypes.Structure):
     _fields_ = [("linear", ctypes.POINTER(LinearStruct)), ("attention", ctypes.POINTER(AttentionStruct))]
 
 
-def has_library() -> bool:
-    """Whether cpu_decode.c can be compiled here, or has been."""
-    return _run_function() is not None
+def why_no_library() -> str | None:
+    """Why cpu_decode.c cannot be compiled or loaded here; None if it can."""
+    library = load_c_library("cpu_decode.c")
+    return library if isinstance(library, str) else None
 
 
 def _run_function() -> Any:
     library = load_c_library("cpu_decode.c")
-    return None if library is None else library.run
+    assert not isinstance(library, str), library
+    return library.run
 
 
 class CPUProgram:
