@@ -6,6 +6,8 @@ import torch
 from headway.errors import InputError
 from headway.evaluation.invariants import max_batched_difference, max_cached_difference
 from headway.evaluation.validation import NonFiniteLossError
+from headway.models.fused_decode import CPUDecodeStep
+from headway.nn.kernels.cpu_decode import why_no_library
 from tests.models.variants import cases
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
@@ -34,6 +36,14 @@ def test_a_violation_is_detected(monkeypatch):
     with pytest.raises(InputError, match="an empty text"):
         max_cached_difference(model, [])
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.skipif(why_no_library() is not None, reason="needs a C compiler with OpenMP")
+def test_the_fused_step_of_generation_is_what_is_checked(monkeypatch):
+    model = dict(cases())[DECODERS[0]]().model
+    assert max_cached_difference(model, IDS * 3) < 1e-4
+    monkeypatch.setattr(CPUDecodeStep, "__call__", lambda self, model, ids, cache: (torch.zeros(1, 1, 41), cache))
+    assert max_cached_difference(model, IDS * 3) > 0.1
 
 
 def test_probabilities_that_are_no_numbers_do_not_pass_as_equal():

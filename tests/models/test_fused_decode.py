@@ -189,16 +189,14 @@ def test_the_number_of_threads_changes_nothing():
 def decode(model, prompts, n_new, *, fuse, ends=None):
     """Greedy tokens of each row, which finishes after `ends[row]`; and how many steps were fused."""
     loop = DecodeLoop(model, prompts, Pipeline().greedy(), n_new, seeds=range(len(prompts)))
-    loop._can_fuse &= fuse
-    tokens, n_fused, last = [[] for _ in prompts], 0, None
+    loop._model_step.is_fusable &= fuse
+    tokens = [[] for _ in prompts]
     while loop.active:
         for row, _, token in loop.step():
             tokens[row].append(token)
             if len(tokens[row]) == (ends or [n_new] * len(prompts))[row]:
                 loop.finish(row)
-        n_fused += loop._fused_step is not None and loop.state is not last
-        last = loop.state
-    return tokens, n_fused
+    return tokens, loop._model_step.n_fused
 
 
 @needs_compiler

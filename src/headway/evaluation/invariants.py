@@ -17,6 +17,7 @@ from headway.generation.source import decoder_start_id, encode_sources, require_
 from headway.generation.translate import translate
 from headway.models.adapter import language_model
 from headway.models.base import Model, Seq2SeqLM, described, eval_mode
+from headway.models.fused_decode import FastStep
 from headway.nn.kernels.cpu_linear import CPUKernels
 from headway.nn.padding import pad_ids
 
@@ -46,12 +47,14 @@ def max_cached_difference(model: Any, ids: Sequence[int], source: Sequence[int] 
     """One forward pass over all tokens, against a prefill and then decode steps of one token."""
     _check_not_empty(ids)
     rows, inputs = torch.tensor([list(ids)], device=model.device), _source_inputs(model, source)
-    with eval_mode(model), CPUKernels(model):  # the kernels that decoding uses
-        full = _log_probs(model(rows, None, **inputs))
+    with eval_mode(model):
+        with CPUKernels(model, pack=False):
+            full = _log_probs(model(rows, None, **inputs))
+        step = FastStep(model, n_rows=1)  # as generation computes it
         state = model.start(**(inputs or {"batch_size": 1}), capacity=len(ids))
         step_logits = []
         for new_ids in rows.split([min(PROMPT_TOKENS, len(ids)), *[1] * (len(ids) - PROMPT_TOKENS)], dim=1):
-            logits, state = model.step(new_ids, state)
+            logits, state = step(new_ids, state, last=False)
             step_logits.append(logits)
     return _max_difference(_log_probs(torch.cat(step_logits, dim=1)), full)
 

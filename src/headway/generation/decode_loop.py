@@ -16,7 +16,6 @@ finished rows and moves the others up, so `rows[slot]` says which row a slot hol
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -26,10 +25,8 @@ from headway.errors import InputError
 from headway.generation.cuda_graph import DecodeGraph, TokenCopy, release_graph, take_graph
 from headway.generation.limits import cache_capacity, position_limit
 from headway.models.base import LanguageModel, Seq2SeqLM
-from headway.models.fused_decode import CPUDecodeStep, why_not_fused
+from headway.models.fused_decode import FastStep
 from headway.models.gpt import GPT
-from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS
-from headway.nn.kernels.cpu_linear import MIN_PACKED_ROWS, CPUKernels
 from headway.nn.kv_cache import KVCache
 from headway.nn.padding import pad_ids
 from headway.nn.state import State
@@ -79,11 +76,7 @@ class DecodeLoop:
         self._lookahead = lookahead
         self._steps_left = max_new_tokens  # to be launched
         self._pending: TokenCopy | list[int] | None = None  # tokens of a step that was launched ahead
-        self._can_fuse = self.device.type == "cpu" and why_not_fused(model) is None
-        # Packing takes as long as seven steps of one row: a prefill alone does not repay it.
-        n_unpacked = MAX_FUSED_ROWS if self._can_fuse else MIN_PACKED_ROWS - 1
-        self._kernels = CPUKernels(model, pack=len(prompts) > n_unpacked)
-        self._fused_step: CPUDecodeStep | None = None
+        self._model_step = FastStep(model, len(prompts))
         has_fixed_size = not compact_at_once and cache_capacity(model, self.max_length) is not None
         wants_graph = self.device.type == "cuda" if use_cuda_graph is None else use_cuda_graph
         is_capturable = isinstance(pipe, Pipeline) and all(bound.sampler.is_capturable for bound in pipe.samplers)
@@ -133,8 +126,7 @@ class DecodeLoop:
             else:
                 self.state = self.model.start(batch_size=len(prompts), capacity=capacity)
         ids, lengths = pad_ids(prompts, self.device)
-        with self._kernels:
-            logits, self.state = self.model.step(ids, self.state, lengths, last=True)
+        logits, self.state = self._model_step(ids, self.state, lengths)
         if len(prompts) < len(index_of_row):
             index = torch.tensor(index_of_row, device=self.device)
             logits, self.state = logits[index], self.state.reorder(index)
@@ -148,22 +140,11 @@ class DecodeLoop:
             self._is_captured = True
         if self._graph is not None and self._is_captured:
             return self._replay(self._graph)
-        logits, self.state = self._decode_step()
+        assert self.state is not None
+        logits, self.state = self._model_step(self.last_tokens, self.state)
         self._sample(logits[:, -1])
         tokens: list[int] = self.last_tokens[:, 0].tolist()
         return tokens
-
-    def _decode_step(self) -> tuple[Tensor, State]:
-        """Logits (slots, 1, V) after the last tokens, and the state."""
-        state = self.state
-        assert state is not None
-        if self._can_fuse and len(self.rows) <= MAX_FUSED_ROWS and isinstance(state, KVCache) and state.has_free_slot:
-            model = cast(GPT, self.model)
-            if self._fused_step is None or not self._fused_step.fits(state):
-                self._fused_step = CPUDecodeStep(model, state)
-            return self._fused_step(model, self.last_tokens, state)
-        with self._kernels:
-            return self.model.step(self.last_tokens, state, None, last=True)
 
     def _replay(self, graph: DecodeGraph) -> list[int]:
         """The tokens of the next step. With lookahead it was launched in the call before, and the one after it is

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.models.base import Model
+from headway.models.base import LanguageModel, Model, Seq2SeqLM
 from headway.models.builders import build_positions
 from headway.models.gpt import GPT
 from headway.nn.attention import SelfAttention, dot_product_attention, fast_attention, flex_attention
@@ -32,8 +32,9 @@ from headway.nn.block import Block, Blocks
 from headway.nn.embedding import Embedding
 from headway.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from headway.nn.kernels.c_library import c_compiler
-from headway.nn.kernels.cpu_decode import CPUProgram
+from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, CPUProgram
 from headway.nn.kernels.cpu_decode import why_no_library as why_no_cpu_library
+from headway.nn.kernels.cpu_linear import MIN_PACKED_ROWS, CPUKernels
 from headway.nn.kernels.decode_parts import PositionTables
 from headway.nn.kv_cache import KVCache
 from headway.nn.linear import Linear
@@ -48,6 +49,7 @@ from headway.nn.positions import (
     alibi_slopes,
     frequencies,
 )
+from headway.nn.state import State
 
 SAME_ATTENTION = (dot_product_attention, fast_attention, flex_attention)
 POSITIONS = (Positions, Sinusoidal, Learned, PerLayer, Rotary, Relative, ALiBi)
@@ -222,6 +224,35 @@ class CPUDecodeStep:
         logits = torch.empty(cache.batch_size, model.config.vocab_size)
         self._program.run(logits)
         return logits[:, None], replace(cache, length=cache.length + 1, bound=cache.bound + 1)
+
+
+class FastStep:
+    """`model.step` with the fastest kernels for a batch: on a CPU decode steps of a few rows are fused, and products
+    are those of cpu_linear.py. On a GPU it is `model.step`; fused steps there are part of a CUDA graph."""
+
+    def __init__(self, model: LanguageModel | Seq2SeqLM, n_rows: int):
+        self.model = model
+        self.is_fusable = model.device.type == "cpu" and why_not_fused(model) is None
+        # Packing weights takes as long as seven steps of one row: a prefill alone does not repay it.
+        n_unpacked = MAX_FUSED_ROWS if self.is_fusable else MIN_PACKED_ROWS - 1
+        self._kernels = CPUKernels(model, pack=n_rows > n_unpacked)
+        self._fused: CPUDecodeStep | None = None
+        self.n_fused = 0  # steps so far
+
+    def __call__(
+        self, ids: Tensor, state: State, lengths: Tensor | None = None, *, last: bool = True
+    ) -> tuple[Tensor, State]:
+        """ids (B, T) → logits (B, 1, V) of the last tokens, or with last=False of all, and the state after them."""
+        is_decode_step = lengths is None and ids.shape[1] == 1 and len(ids) <= MAX_FUSED_ROWS
+        if self.is_fusable and is_decode_step and isinstance(state, KVCache) and state.has_free_slot:
+            model = cast(GPT, self.model)
+            if self._fused is None or not self._fused.fits(state):
+                self._fused = CPUDecodeStep(model, state)
+            self.n_fused += 1
+            return self._fused(model, ids, state)
+        options: dict[str, Any] = {"last": True} if last else {}  # a model of your own may lack it
+        with self._kernels:
+            return self.model.step(ids, state, *([] if lengths is None else [lengths]), **options)
 
 
 def position_tables(model: GPT, capacity: int) -> PositionTables:
