@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.nn.kernels.cpu_decode import product_program, why_no_library
 from headway.nn.kernels.cpu_linear import banded_linear, training_linear_fn
 
 # Rows and columns of the square products that measure FLOPS.
@@ -54,6 +55,8 @@ def _reads(matrix: Tensor) -> Iterator[Callable[[], object]]:
     if matrix.device.type == "cpu":
         n_threads = min(torch.get_num_threads(), len(matrix))
         yield lambda: banded_linear(vector, matrix, None, n_threads)
+        if why_no_library() is None:
+            yield product_program(vector, matrix)
         return
     yield lambda: F.linear(vector, matrix)
     # The same bytes as twice as many bfloat16 numbers: a product with one vector, and one by tensor cores.

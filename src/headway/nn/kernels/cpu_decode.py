@@ -9,6 +9,7 @@ Like a CUDA graph, a program works on memory at fixed addresses.
 """
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,6 +51,18 @@ def _run_function() -> Any:
     library = load_c_library("cpu_decode.c")
     assert not isinstance(library, str), library
     return library.run
+
+
+def product_program(x: Tensor, weight: Tensor) -> Callable[[], Tensor]:
+    """A call that computes x Wᵀ, as a decode step does."""
+    program = CPUProgram(len(x), 1, 1, weight.shape[1], PositionTables())
+    y = program.linear(x, weight, None)
+
+    def run() -> Tensor:
+        program.run(y)
+        return y
+
+    return run
 
 
 class CPUProgram:
