@@ -3,8 +3,8 @@
 Numerical properties are checked for every combination of parts; bookkeeping (arguments, errors, rows) does not depend
 on the parts and is checked once per family.
 
-Tolerance: 1e-5 absolute on logits of order 1 to 10 in float32. The compared computations differ only in the order of
-sums.
+Tolerance: 1e-5, relative and absolute, on logits of order 1 to 10 in float32; where there is one number for all, twice
+as much. The compared computations differ only in the order of sums.
 """
 
 import pytest
@@ -40,7 +40,7 @@ def ids():
 
 def test_the_model_keeps_the_contract(model):
     """Step by step = forward, a batch = its rows, padding changes nothing, no leak, and more."""
-    report = check_contract(model.model, length=10, atol=close["atol"])
+    report = check_contract(model.model, length=10, atol=2 * close["atol"])
     assert report.passed, report
     assert report["padding-ids"].status == "passed"  # padding may hold ids that are not even in the vocabulary
 

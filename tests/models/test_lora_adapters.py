@@ -24,7 +24,7 @@ GPT2 = {**SIZES, "d_ff": 96}
 LLAMA = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False, "n_kv_heads": 2}
 LABELS = ["a", "b", "c"]
 IDS = torch.arange(24).view(2, 12)
-EQUAL = {"rtol": 0, "atol": 1e-5}
+EQUAL = {"rtol": 0, "atol": 3e-5}  # amplified weights: rounding alone makes up to 1.2e-5, against float64
 
 
 def bert(**settings):
