@@ -26,8 +26,8 @@ from headway.models.gpt import GPT
 from headway.sampling import Pipeline
 
 N_KEYS, ROUNDS, REPLAYS = 192, 15, 20
-ONE_ROW = ("Q/K/V", "attention", "output", "up", "down")  # the kernels of a layer, in their order …
-ROWS = ("norm", "Q/K/V", "attention", "output", "norm", "up", "down")  # … and for several rows
+ONE_ROW_KERNELS = ("Q/K/V", "attention", "output", "up", "down")  # the kernels of a layer, in their order …
+MANY_ROWS_KERNELS = ("norm", "Q/K/V", "attention", "output", "norm", "up", "down")  # … and for several rows
 OUR_KERNELS = ("_one_row_kernel", "_rows_kernel", "_norm_kernel", "_attend_kernel")
 
 
@@ -51,8 +51,8 @@ def main() -> None:
     assert why_not_fused(model) is None, why_not_fused(model)
     n_bytes = sum(parameter.nbytes for parameter in model.parameters())
     print(f"{options.model}, {options.dtype}, {1e-6 * n_bytes:,.0f} MB of weights, {torch.cuda.get_device_name()}\n")
-    heads = ("plain: kernels", "ms", "fused: kernels", "ms", "TB/s", "capture s", "added MB", "of all", "error ratio")
-    print(f"{'batch':>5} " + " ".join(f"{head:>14}" for head in heads))
+    titles = ("plain: kernels", "ms", "fused: kernels", "ms", "TB/s", "capture s", "added MB", "added %", "error ratio")
+    print(f"{'batch':>5} " + " ".join(f"{title:>14}" for title in titles))
     fused_steps = {}
     for n_rows in options.batch:
         prompts = torch.randint(model.config.vocab_size, (n_rows, N_KEYS - 1)).tolist()
@@ -128,7 +128,7 @@ def reference_logits(model: GPT, prompts: list[list[int]]) -> torch.Tensor:
 def by_operation(step: Step, model: GPT) -> dict[str, float]:
     """Mean seconds of the kernels of each operation."""
     ours = [seconds for name, seconds in step.kernels if name.startswith(OUR_KERNELS)]
-    of_layer: Sequence[str] = ONE_ROW if len(step.logits) == 1 else ROWS
+    of_layer: Sequence[str] = ONE_ROW_KERNELS if len(step.logits) == 1 else MANY_ROWS_KERNELS
     names = [*of_layer * model.config.n_layers, *(() if len(step.logits) == 1 else ("norm",)), "unembedding"]
     times: dict[str, list[float]] = {}
     for name, seconds in zip(names, ours, strict=True):

@@ -3,9 +3,9 @@
     python benchmarks/decode_step.py                     GPT-2 small, batch 1, 2, 4 and 8
     python benchmarks/decode_step.py --model gpt-mini
 
-"reading" multiplies matrices as large as the weights of a step by one vector, a lower bound. "products" is the fused
-step with nothing but its products, "no attention" has norms and activations too. Plain steps are `model.step` with
-PyTorch's products, and with those of nn/kernels/cpu_linear.py. Rounds are interleaved; medians are reported.
+"reading" is a lower bound: the fastest way to read as many bytes as the weights have. "products" is the fused step with
+nothing but its products, "no attention" has norms and activations too. "plain" is `model.step` with PyTorch's products,
+"cpu_linear" with those of nn/kernels/cpu_linear.py. Rounds are interleaved, except for reading; medians are reported.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
     blocks = sum(parameter.nbytes for parameter in model.blocks.parameters())
     n_bytes = blocks + model.embedding.table.nbytes
     print(f"{options.model}, {1e-6 * n_bytes:,.0f} MB of weights, {torch.get_num_threads()} threads; milliseconds\n")
-    names = ("reading", "products", "no attention", "fused", "own products", "plain", "GB/s, fused")
+    names = ("reading", "products", "no attention", "fused", "cpu_linear", "plain", "GB/s, fused")
     print(f"{'batch':>5} " + " ".join(f"{name:>12}" for name in names))
     for n_rows in options.batch:
         seconds = time_steps(model, n_rows)
@@ -72,7 +72,7 @@ def time_steps(model: GPT, n_rows: int) -> dict[str, float]:
         "products": program(ProductsOnly, model, state),
         "no attention": program(WithoutAttention, model, state),
         "fused": lambda: fused(model, token, state),
-        "own products": lambda: plain_step(model, token, state, kernels),
+        "cpu_linear": lambda: plain_step(model, token, state, kernels),
         "plain": lambda: plain_step(model, token, state, nullcontext()),
     }
     times: dict[str, list[float]] = {name: [] for name in steps}

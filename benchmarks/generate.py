@@ -6,8 +6,9 @@
     python benchmarks/generate.py --device cuda --dtype bfloat16 --new 256 --kernels --peers transformers-static
     python benchmarks/generate.py --device cuda --dtype bfloat16 --new 256 --model llama-2-7b --batch 64
 
-Rounds are interleaved, so that other load on the machine affects all. A ratio is the median of those of each round,
-since the bandwidth of a virtual machine may change from one round to the next. "load" is the share of the CPUs that
+Rounds are interleaved, so that other load on the machine affects all. A ratio is the speed over that of transformers,
+or over Headway's where transformers is not among the peers: the median over the rounds, since the bandwidth of a
+virtual machine may change from one round to the next. "load" is the share of the CPUs that
 other processes took meanwhile: above a few percent, trust none of it.
 
 Each library runs in a process of its own, where the threads of the others cannot disturb it: once a process has more
@@ -51,7 +52,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--kernels", action="store_true", help="on a GPU, also count kernels")
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=["transformers"], metavar="NAME")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=list(PEERS),
+        default=["transformers"],
+        metavar="NAME",
+        help=f"libraries to compare with: {', '.join(PEERS)}",
+    )
     options = parser.parse_args()
 
     torch.manual_seed(0)
@@ -86,7 +94,7 @@ def main() -> None:
         times = ", ".join(f"{r.seconds:.2f}" for r in rounds[name])
         print(f"{name:14} {speed[name]:8.1f} {ratio[name]:6.2f}× {100 * equal[name]:11.1f} %   {times}")
     for name, n_kernels in kernels.items():
-        print(f"{name:14} {n_kernels:8.1f} kernels per decode step, the prefill included")
+        print(f"{name:14} {n_kernels:8.1f} kernels and copies per new token, the prefill included")
     print(f"load of other processes: {100 * load:.1f} %")
     settings = {**vars(options), "torch": torch.__version__, "threads": torch.get_num_threads(), "load": load}
     print(json.dumps({**settings, "tokens_per_second": speed, "ratio": ratio, "equal": equal}))

@@ -1,8 +1,8 @@
 """Measure this machine: FLOP/s of matrix products, and bytes per second read from memory.
 
 Lower bounds on times are computed from these rates, so a rate must be the best that the machine reaches. Other
-processes can only slow a measurement down, so we take the fastest of several runs, of several kernels and, on a GPU, of
-several sizes. Matrices hold one value throughout: a GPU that switches fewer bits stays at a higher clock.
+processes can only slow a measurement down, so we take the fastest of several runs, of several kernels and, for products
+on a GPU, of several sizes. Matrices hold one value throughout: a GPU that switches fewer bits stays at a higher clock.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 from headway.nn.kernels.cpu_decode import product_program, why_no_library
 from headway.nn.kernels.cpu_linear import banded_linear, training_linear_fn
 
-# Rows and columns of the square products that measure FLOPS.
+# Rows and columns of the square products that measure FLOP/s.
 CUDA_MATMUL_SIZES, CPU_MATMUL_SIZES = (4096, 6144, 8192), (768,)
 REPEATS = 12
 MIN_SECONDS = 0.2  # of a bandwidth measurement
@@ -26,7 +26,7 @@ LAUNCH_SECONDS, MAX_LAUNCHES = 1e-3, 100  # on a GPU, shorter calls are timed se
 
 
 def measure_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOPS of a square matrix product, as training computes it: of the best size."""
+    """FLOP/s of a square matrix product, as training computes it: of the best size."""
     sizes = CUDA_MATMUL_SIZES if device.type == "cuda" else CPU_MATMUL_SIZES
     product = training_linear_fn(device)
     best = 0.0

@@ -114,4 +114,4 @@ def test_rows_without_text_are_left_out_with_a_note(tmp_path, capsys):
     code, out, err = run("classify runs/labels --in holes.csv --json", capsys)
     assert code == 0
     assert [text["id"] for text in json.loads(out)["texts"]] == ["1", "4"]
-    assert "note: 2 rows of holes.csv without a text are left out" in err
+    assert "note: skipped 2 rows of holes.csv without a text" in err

@@ -66,28 +66,28 @@ def test_the_rule_for_the_fused_path_names_what_does_not_fit(settings, reason, m
     assert found is None if reason is None else reason in found
 
 
-def test_a_model_whose_parts_were_exchanged_takes_the_plain_path(monkeypatch):
+def test_a_model_whose_parts_were_replaced_takes_the_plain_path(monkeypatch):
     monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
     assert why_not_fused(headway.create("lstm", vocab_size=9, d_model=8)) == "RNN is not a GPT"
     assert "float64" in why_not_fused(headway.create("gpt-tiny", dtype="float64"))
+    assert "no kernels for meta" in why_not_fused(headway.create("gpt-tiny", device="meta").eval())
     assert why_not_fused(headway.create("gpt-tiny").train()) == "it is in training mode"
     assert why_not_fused(use_attention(headway.create("gpt-tiny").eval(), "reference")) is None
-    exchanged = use_attention(headway.create("gpt-tiny").eval(), mask_after_softmax)
-    assert why_not_fused(exchanged) == "its attention function has been exchanged"
-    exchanged = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
-    assert why_not_fused(exchanged) == "a matrix product has been exchanged"
+    replaced = use_attention(headway.create("gpt-tiny").eval(), mask_after_softmax)
+    assert why_not_fused(replaced) == "its attention function has been replaced"
+    replaced = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
+    assert why_not_fused(replaced) == "a matrix product has been replaced"
     monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: "there is no C compiler")
     with pytest.warns(UserWarning, match="no C compiler"):
         assert "no C compiler" in why_not_fused(headway.create("gpt-tiny").eval())
-    assert "no kernels for meta" in fused_decode.missing_kernels(torch.device("meta"))
 
 
 class OtherPositions(Rotary):
     pass
 
 
-def exchange(model, path, value):
-    """Set a part or an attribute: exchange(model, "blocks.0.norm1", …)."""
+def replace_part(model, path, value):
+    """Set a part or an attribute: replace_part(model, "blocks.0.norm1", …)."""
     *owners, name = path.split(".")
     owner = model.get_submodule(".".join(owners))
     setattr(owner, name, value)
@@ -118,11 +118,11 @@ def exchange(model, path, value):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_model_with_one_exchanged_part_takes_the_plain_path(path, value, monkeypatch):
+def test_a_model_with_one_replaced_part_takes_the_plain_path(path, value, monkeypatch):
     monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     assert why_not_fused(model) is None
-    exchange(model, path, value)
+    replace_part(model, path, value)
     assert why_not_fused(model) is not None
 
 
@@ -196,7 +196,7 @@ def decode(model, prompts, n_new, *, fuse, ends=None):
             tokens[row].append(token)
             if len(tokens[row]) == (ends or [n_new] * len(prompts))[row]:
                 loop.finish(row)
-    return tokens, loop._model_step.n_fused
+    return tokens, loop._model_step.n_fused_steps
 
 
 @needs_compiler

@@ -65,7 +65,7 @@ def test_a_cache_that_cannot_be_written_gives_no_library(kernels, monkeypatch):
 
 @needs_compiler
 def test_an_older_compiler_that_does_not_know_the_processor_will_do(kernels, monkeypatch):
-    monkeypatch.setattr(c_library, "TARGETS", (("-march=no-such-processor",), ()))
+    monkeypatch.setattr(c_library, "ARCH_FLAGS", (("-march=no-such-processor",), ()))
     assert isinstance(load_c_library(NAME), ctypes.CDLL)
 
 

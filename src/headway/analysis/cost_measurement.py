@@ -196,7 +196,7 @@ def measure_costs(
 
 
 def measure_rates(report: CostReport, device: torch.device, *, flops_per_second: float | None = None) -> Rates:
-    """FLOPS in the report's dtype, if not known, and the bandwidth for as many bytes as a decode step reads."""
+    """FLOP/s in the report's dtype, if not known, and the bandwidth for as many bytes as a decode step reads."""
     if flops_per_second is None:
         flops_per_second = measure_product_flops(device, report.dtype)
     reading = report.decode or report.forward
@@ -206,7 +206,7 @@ def measure_rates(report: CostReport, device: torch.device, *, flops_per_second:
 
 
 def measure_product_flops(device: torch.device, dtype: str) -> float:
-    """FLOPS of the best of several matrix products."""
+    """FLOP/s of the best of several matrix products."""
     return max(measure_flops(device, DTYPES[dtype]), *_wide_product_flops(device, DTYPES[dtype]))
 
 

@@ -98,8 +98,7 @@ def read_records(
         from headway.errors import count
 
         n_blank = len(records) - len(kept)
-        verb = "is" if n_blank == 1 else "are"
-        print_status(f"note: {count(n_blank, 'row')} of {file} without a {field} {verb} left out")
+        print_status(f"note: skipped {count(n_blank, 'row')} of {file} without a {field}")
     return records if keep_blank else kept
 
 

@@ -2,7 +2,7 @@
 
 C = 6 N D                  FLOPs for N parameters and D tokens (Kaplan et al. 2020)
 D = 20 N                   the compute-optimal number of tokens (Hoffmann et al. 2022, Table 3)
-seconds = C / (devices × peak FLOPS × MFU)
+seconds = C / (devices × peak FLOP/s × MFU)
 """
 
 from dataclasses import dataclass

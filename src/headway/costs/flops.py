@@ -2,7 +2,7 @@
 
 Each weight of a matrix product costs a token 2 FLOPs in the forward pass and 4 in the backward pass. Attention adds
 12 · layers · heads · head width · sequence length, as Chowdhery et al. 2022 (PaLM, appendix B) and nanoGPT count it:
-the causal mask is ignored. Model FLOPs utilisation (MFU) is these FLOPs per second over the device's peak FLOPS.
+the causal mask is ignored. Model FLOPs utilisation (MFU) is these FLOPs per second over the device's peak FLOP/s.
 """
 
 from headway.config import ModelConfig

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from headway.config import StackConfig, TrainConfig, TransformerConfig
 
 MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "muon": 1}  # optimizer state, in tensors per parameter
-MOST_MOMENTS = 2  # assumed of optimizers that plug-ins register
+DEFAULT_MOMENTS = 2  # assumed of optimizers that plug-ins register
 CHUNK_LOGITS = {"cpu": 2**24, "cuda": 2**29}  # logits materialised at once (nn/cross_entropy.py)
 CHUNK_ROW_MULTIPLE = 1024  # chunks of more rows are rounded down to a multiple
 
@@ -47,7 +47,7 @@ def parameter_copies(train: TrainConfig) -> int:
 
 
 def _moments(train: TrainConfig) -> int:
-    return MOMENTS.get(train.optimizer, MOST_MOMENTS) if train.optimizer != "sgd" else int(bool(train.momentum))
+    return MOMENTS.get(train.optimizer, DEFAULT_MOMENTS) if train.optimizer != "sgd" else int(bool(train.momentum))
 
 
 def training_memory(

@@ -309,7 +309,7 @@ def _training_rows(report: CostReport) -> list[tuple[str, str]]:
     if memory is not None and small is not None:
         state = memory.weights + memory.weight_copies + memory.gradients + memory.optimizer_state
         rows.append(("training memory", f"{format_bytes(memory.total)} with AdamW on one device"))
-        rows.append(("  weights, gradients, moments", f"{format_bytes(state)} at the peak"))
+        rows.append(("  weights, copies, gradients, moments", f"{format_bytes(state)} at the peak"))
         with_checkpointing = f"{format_bytes(small.activations)} with activation checkpointing"
         rows.append(("  activations", f"{format_bytes(memory.activations)}; {with_checkpointing}"))
         rows.append(("  logits", format_bytes(memory.logits)))

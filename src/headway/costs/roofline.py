@@ -1,7 +1,7 @@
 """How fast a device can be at best: the roofline (Williams et al. 2009).
 
     arithmetic intensity = FLOPs / bytes moved
-    attainable FLOPS     = min(peak FLOPS, intensity × bandwidth)
+    attainable FLOP/s    = min(peak FLOP/s, intensity × bandwidth)
 
 Left of the ridge point, at peak / bandwidth, an operation is memory-bound; right of it, compute-bound. A decode step
 does 2 FLOPs per weight and sequence, so in bfloat16 its intensity is about the batch size. The ridge point of an H200

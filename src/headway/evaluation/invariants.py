@@ -50,7 +50,7 @@ def max_cached_difference(model: Any, ids: Sequence[int], source: Sequence[int] 
     with eval_mode(model):
         with CPUKernels(model, pack=False):
             full = _log_probs(model(rows, None, **inputs))
-        step = FastStep(model, n_rows=1)  # as generation computes it
+        step = FastStep(model, n_rows=1)  # the kernels of generation, except for CUDA graphs
         state = model.start(**(inputs or {"batch_size": 1}), capacity=len(ids))
         step_logits = []
         for new_ids in rows.split([min(PROMPT_TOKENS, len(ids)), *[1] * (len(ids) - PROMPT_TOKENS)], dim=1):

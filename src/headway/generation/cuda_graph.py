@@ -6,8 +6,8 @@ kept for later batches with the same number of rows, a similar capacity and the 
 first decode step: the first token does not wait for it.
 
 At most `MAX_GRAPHS` graphs are kept per model. When a batch has ended, idle graphs are dropped, the least recently used
-first, until their KV caches take no more than `MAX_IDLE_FRACTION` of the weights, or `MAX_IDLE_OF_DEVICE` of the GPU's
-memory, if that is more. A model whose weights have moved gets new graphs.
+first, until their KV caches take no more than `MAX_IDLE_WEIGHTS_FRACTION` of the weights, or `MAX_IDLE_DEVICE_FRACTION`
+of the GPU's memory, if that is more. A model whose weights have moved gets new graphs.
 """
 
 import weakref
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from headway.generation.decode_loop import DecodeLoop
 
 WARMUP_STEPS = 2  # before capture: they pick kernels and allocate the samplers' parameters
-EXTENT_MULTIPLE = 64  # positions are rounded up, so that similar lengths share a graph
+CAPACITY_MULTIPLE = 64  # positions are rounded up, so that similar lengths share a graph
 MAX_GRAPHS = 8
-MAX_IDLE_FRACTION, MAX_IDLE_OF_DEVICE = 0.15, 0.02
+MAX_IDLE_WEIGHTS_FRACTION, MAX_IDLE_DEVICE_FRACTION = 0.15, 0.02
 
 
 class DecodeGraph:
-    """A captured decode step of `batch_size` rows and up to `extent` positions. Each replay reads the last tokens, the
-    lengths and the sampler states and overwrites them with the next ones."""
+    """A captured decode step of `batch_size` rows and up to `capacity` positions. Each replay reads the last tokens,
+    the lengths and the sampler states and overwrites them with the next ones."""
 
-    def __init__(self, model: Any, pipe: Pipeline, batch_size: int, extent: int, vocab_size: int | None):
+    def __init__(self, model: Any, pipe: Pipeline, batch_size: int, capacity: int, vocab_size: int | None):
         self.model, self.pipe, self.vocab_size = weakref.ref(model), pipe, vocab_size
-        cache = model.start(batch_size=batch_size, capacity=extent)
-        # Every row attends to all `extent` slots under a mask that ends at its length, so shapes never change.
-        self.cache: KVCache = replace(cache, bound=extent - 1, is_uniform=False)
+        cache = model.start(batch_size=batch_size, capacity=capacity)
+        # Every row attends to all `capacity` slots under a mask that ends at its length, so shapes never change.
+        self.cache: KVCache = replace(cache, bound=capacity - 1, is_uniform=False)
         self.fused_step = triton_decode_step(model, self.cache)
         is_cuda = model.device.type == "cuda"
         device, integers = model.device, {"dtype": torch.long, "device": model.device}
         self.last_tokens = torch.zeros(batch_size, 1, **integers)
         lengths, n_prompt = (torch.zeros(batch_size, 1, **integers) for _ in range(2))
-        self.history = History(torch.zeros(batch_size, extent, **integers), lengths, n_prompt)
+        self.history = History(torch.zeros(batch_size, capacity, **integers), lengths, n_prompt)
         self.sampler_state = pipe.start(batch_size, [0] * batch_size, device)
         self.host_tokens = [torch.empty(batch_size, dtype=torch.long, pin_memory=is_cuda) for _ in range(2)]
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -95,7 +95,7 @@ class DecodeGraph:
         with torch.cuda.stream(side_stream):
             for _ in range(WARMUP_STEPS):
                 self._decode_step()
-                self._restore(saved)  # each of the same step: there may be no second one
+                self._restore(saved)  # repeat the same step: the cache may have only one free slot
         torch.cuda.current_stream().wait_stream(side_stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -129,7 +129,7 @@ class DecodeGraph:
         self.sampler_state.mu.copy_(sampler_state.mu)
 
     def replay(self) -> "TokenCopy":
-        """Run the step; its tokens can be waited for."""
+        """Launch the step and the copy of its tokens."""
         assert self.graph is not None
         self.graph.replay()
         self.host_tokens.reverse()  # the other one may still be read
@@ -137,7 +137,7 @@ class DecodeGraph:
 
 
 class TokenCopy:
-    """Tokens on their way from the GPU."""
+    """An asynchronous copy of a step's tokens to the host."""
 
     def __init__(self, tokens: Tensor, target: Tensor):
         self.target, self.event = target, torch.cuda.Event()
@@ -157,17 +157,17 @@ class GraphPool:
         self.graphs: dict[tuple[Any, ...], DecodeGraph] = {}
         self.signature: tuple[Any, ...] = ()
 
-    def take(self, loop: "DecodeLoop", batch_size: int, extent: int) -> DecodeGraph:
+    def take(self, loop: "DecodeLoop", batch_size: int, capacity: int) -> DecodeGraph:
         """An idle graph for a loop, or a new one, not captured yet."""
         model, pipe = loop.model, loop.pipe
         assert isinstance(model, nn.Module)
         assert isinstance(pipe, Pipeline)
         if (signature := signature_of(model)) != self.signature:
             self.graphs, self.signature = {}, signature
-        key = (batch_size, extent, loop.vocab_size, repr(pipe), repr([sampler.on for sampler in pipe.samplers]))
+        key = (batch_size, capacity, loop.vocab_size, repr(pipe), repr([sampler.on for sampler in pipe.samplers]))
         graph = self.graphs.pop(key, None)
         if graph is None or not graph.is_idle:
-            graph = DecodeGraph(model, pipe, batch_size, extent, loop.vocab_size)
+            graph = DecodeGraph(model, pipe, batch_size, capacity, loop.vocab_size)
         graph.owner = weakref.ref(loop)
         self.graphs[key] = graph
         return graph
@@ -187,21 +187,21 @@ _POOLS: "weakref.WeakKeyDictionary[nn.Module, GraphPool]" = weakref.WeakKeyDicti
 
 def take_graph(loop: "DecodeLoop", batch_size: int, n_positions: int, limit: int | None) -> DecodeGraph:
     """A graph for `n_positions` or a few more, but at most `limit`. Kept for later loops, if the model takes the fused
-    path: what that path computes follows from the config and the weights, so nothing else can make it wrong."""
+    path: its result depends on nothing but the config, the weights and the inputs."""
     model = loop.model
     assert isinstance(model, nn.Module)
-    extent = -(-n_positions // EXTENT_MULTIPLE) * EXTENT_MULTIPLE
-    extent = extent if limit is None else min(limit, extent)
+    capacity = -(-n_positions // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+    capacity = capacity if limit is None else min(limit, capacity)
     if why_not_fused(model) is not None:
         assert isinstance(loop.pipe, Pipeline)
-        return DecodeGraph(model, loop.pipe, batch_size, extent, loop.vocab_size)
-    graph = _POOLS.setdefault(model, GraphPool()).take(loop, batch_size, extent)
+        return DecodeGraph(model, loop.pipe, batch_size, capacity, loop.vocab_size)
+    graph = _POOLS.setdefault(model, GraphPool()).take(loop, batch_size, capacity)
     weakref.finalize(loop, _trim, weakref.ref(model)).atexit = False
     return graph
 
 
 def release_graph(graph: DecodeGraph) -> None:
-    """A loop goes on without this graph."""
+    """Mark a graph as idle: its loop has compacted the batch."""
     graph.owner = None
     _trim(graph.model)
 
@@ -211,12 +211,7 @@ def _trim(model_ref: "weakref.ref[Any]") -> None:
     if model is not None and (pool := _POOLS.get(model)) is not None:
         weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
         device_bytes = torch.cuda.get_device_properties(model.device).total_memory
-        pool.trim(max(MAX_IDLE_FRACTION * weight_bytes, MAX_IDLE_OF_DEVICE * device_bytes))
-
-
-def drop_graphs(model: nn.Module) -> None:
-    """Free the graphs of a model, and their caches."""
-    _POOLS.pop(model, None)
+        pool.trim(max(MAX_IDLE_WEIGHTS_FRACTION * weight_bytes, MAX_IDLE_DEVICE_FRACTION * device_bytes))
 
 
 def signature_of(model: nn.Module) -> tuple[Any, ...]:

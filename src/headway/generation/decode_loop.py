@@ -6,7 +6,7 @@
 - On a GPU, where launching a few hundred kernels takes longer than running them, a decode step and its samplers are
   captured as one CUDA graph over a cache of fixed size, and replayed. With `lookahead`, the next step is launched
   before the tokens of the last one have reached the host, so that the GPU never waits for Python.
-- On a CPU, where a step of a few rows takes as long as reading the weights, all its operations are one call of C code
+- On a CPU, a decode step of a float32 GPT with up to eight rows is one call of C code, if there is a compiler
   (models/fused_decode.py).
 
 **Rows and slots.** A *row* is a prompt of the caller with its continuation; its number never changes. A *slot* is an
@@ -56,7 +56,7 @@ class DecodeLoop:
         state: State | None = None,  # of a model that has read a source; default: a new one
         use_cuda_graph: bool | None = None,  # default: on a GPU, if the cache has a fixed size
         compact_at_once: bool = False,  # a finished row may not take another step: its context is full
-        lookahead: bool = False,  # with a CUDA graph: the caller reads the tokens only
+        lookahead: bool = False,  # with a CUDA graph: launch the next step early; `logits` are then that step's
     ):
         self.model, self.pipe, self.vocab_size = model, pipe, vocab_size
         self.device = model.device

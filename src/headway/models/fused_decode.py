@@ -1,4 +1,4 @@
-"""Runs a decode step of a GPT as five kernels per layer; the model is unchanged.
+"""Runs a decode step of a GPT as five fused operations per layer; the model is unchanged.
 
     qkv = norm1(x) W_qkvᵀ + b
     y = attention of the new token          positions, cache write, softmax
@@ -6,8 +6,8 @@
     h = act(norm2(x) W_upᵀ + b)
     x = x + h W_downᵀ + b
 
-`GPT.step` with one token per row is the definition. Its thirty operations per layer take much longer to launch than to
-run on a GPU, and a fifth of the time of a step on a CPU.
+`GPT.step` with one token per row is the definition. On a GPU its thirty operations per layer take longer to launch than
+to run; on a CPU the work between the products takes a fifth of the step.
 
 On a GPU the kernels are Triton's, which comes with PyTorch's CUDA builds: decode_linear.py, decode_attention.py and,
 for several rows, decode_norm.py. Between them x is float32. On a CPU they are in C: cpu_decode.c.
@@ -51,15 +51,15 @@ from headway.nn.positions import (
 )
 from headway.nn.state import State
 
-SAME_ATTENTION = (dot_product_attention, fast_attention, flex_attention)
+EQUIVALENT_ATTENTION_FNS = (dot_product_attention, fast_attention, flex_attention)
 POSITIONS = (Positions, Sinusoidal, Learned, PerLayer, Rotary, Relative, ALiBi)
 FUSED_PARTS = {
     *(GPT, Embedding, Blocks, Block, SelfAttention, Linear, FeedForward, GatedFeedForward, *POSITIONS),
     *(nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.Dropout),
 }
-METHODS = {kind: frozenset(name for name in dir(kind) if callable(getattr(kind, name))) for kind in FUSED_PARTS}
+METHOD_NAMES = {kind: frozenset(name for name in dir(kind) if callable(getattr(kind, name))) for kind in FUSED_PARTS}
 DTYPES = {"cpu": (torch.float32,), "cuda": (torch.float32, torch.bfloat16, torch.float16)}
-MAX_ATTENTION_PROGRAMS = 65_535  # rows times key/value heads: the second dimension of a grid
+MAX_GRID_Y = 65_535  # rows times key/value heads: the second dimension of a grid
 
 
 def why_not_fused(model: object) -> str | None:
@@ -81,15 +81,17 @@ def why_not_fused(model: object) -> str | None:
             return f"{name}={value!r}, not {fused!r}"
     if c.d_head % 2:
         return f"d_head={c.d_head} is odd"
-    if model.dtype not in DTYPES.get(model.device.type, ()):
+    if model.device.type not in DTYPES:
+        return f"there are no kernels for {model.device.type}"
+    if model.dtype not in DTYPES[model.device.type]:
         return f"dtype {model.dtype} on {model.device.type}"
     if torch.is_autocast_enabled(model.device.type):
         return "autocast is on"
-    return _exchanged_part(model) or missing_kernels(model.device)
+    return _why_parts_do_not_fit(model) or missing_kernels(model.device)
 
 
-def _exchanged_part(model: GPT) -> str | None:
-    """What in a GPT is not as its config says: the kernels would compute what the config says."""
+def _why_parts_do_not_fit(model: GPT) -> str | None:
+    """Which part of a GPT has been replaced: the kernels compute what the config says."""
     c = model.config
     for module in model.modules():
         kind = type(module)
@@ -99,20 +101,20 @@ def _exchanged_part(model: GPT) -> str | None:
             return "it is in training mode"
         if module._forward_hooks or module._forward_pre_hooks:
             return "it has hooks"
-        if not METHODS[kind].isdisjoint(module.__dict__):
-            return f"a method of {kind.__name__} has been exchanged"
+        if not METHOD_NAMES[kind].isdisjoint(module.__dict__):
+            return f"a method of {kind.__name__} has been replaced"
         if isinstance(module, nn.LayerNorm | nn.RMSNorm) and (module.weight is None or module.eps != c.norm_eps):
             return "a norm is not as the config says"
         if isinstance(module, Linear) and module.linear_fn is not F.linear:
-            return "a matrix product has been exchanged"
+            return "a matrix product has been replaced"
     if model.unembed_fn is not F.linear:
-        return "a matrix product has been exchanged"
+        return "a matrix product has been replaced"
     for block in model.blocks:
         attention, feed_forward = block.attention, block.feed_forward
-        if attention.attention_fn not in SAME_ATTENTION:
-            return "its attention function has been exchanged"
+        if attention.attention_fn not in EQUIVALENT_ATTENTION_FNS:
+            return "its attention function has been replaced"
         if isinstance(feed_forward, FeedForward) and feed_forward.activation is not ACTIVATIONS.get(c.feed_forward):
-            return "an activation has been exchanged"
+            return "an activation has been replaced"
         sizes = (attention.n_heads, attention.n_kv_heads, attention.d_head, attention.similarity, attention.scale)
         if sizes != (c.n_heads, c.n_kv_heads, c.d_head, "dot", "sqrt") or not (block.norm_first and block.residual):
             return "a block is not as the config says"
@@ -137,10 +139,8 @@ def missing_kernels(device: torch.device) -> str | None:
     """Why there are no kernels for a device, with one warning if a compiler would help."""
     if device.type == "cpu":
         reason = why_no_cpu_library()
-    elif device.type == "cuda":
-        reason = None if has_triton() else "Triton or a C compiler is missing"
     else:
-        return f"there are no kernels for {device.type}"
+        reason = None if has_triton() else "Triton or a C compiler is missing"
     if reason is not None:
         _warn_once(reason)
     return reason
@@ -148,7 +148,7 @@ def missing_kernels(device: torch.device) -> str | None:
 
 @cache
 def _warn_once(reason: str) -> None:
-    warnings.warn(f"{reason}, so text is generated without fused kernels, which is slower", stacklevel=2)
+    warnings.warn(f"{reason}, so decoding uses PyTorch's operations, which is slower", stacklevel=2)
 
 
 @cache
@@ -174,7 +174,7 @@ def decode_layers(model: GPT, kernels: Any, x: Tensor, cache: KVCache, lengths: 
 
 def triton_decode_step(model: Model, cache: KVCache) -> "TritonDecodeStep | None":
     """The fused step of a model, or None if it takes the plain path."""
-    is_too_large = cache.batch_size * cache.keys.shape[2] > MAX_ATTENTION_PROGRAMS
+    is_too_large = cache.batch_size * cache.keys.shape[2] > MAX_GRID_Y
     if is_too_large or model.device.type != "cuda" or why_not_fused(model) is not None:
         return None
     return TritonDecodeStep(cast(GPT, model), cache)
@@ -201,7 +201,7 @@ class TritonDecodeStep:
 
 
 class CPUDecodeStep:
-    """The same on a CPU, for one cache as long as it stays in its memory. It points into the weights."""
+    """The same on a CPU, for one KV cache. It holds raw pointers to the weights and to the cache (see `fits`)."""
 
     def __init__(self, model: GPT, cache: KVCache):
         c, B = model.config, cache.batch_size
@@ -234,10 +234,10 @@ class FastStep:
         self.model = model
         self.is_fusable = model.device.type == "cpu" and why_not_fused(model) is None
         # Packing weights takes as long as seven steps of one row: a prefill alone does not repay it.
-        n_unpacked = MAX_FUSED_ROWS if self.is_fusable else MIN_PACKED_ROWS - 1
-        self._kernels = CPUKernels(model, pack=n_rows > n_unpacked)
+        max_unpacked_rows = MAX_FUSED_ROWS if self.is_fusable else MIN_PACKED_ROWS - 1
+        self._kernels = CPUKernels(model, pack=n_rows > max_unpacked_rows)
         self._fused: CPUDecodeStep | None = None
-        self.n_fused = 0  # steps so far
+        self.n_fused_steps = 0
 
     def __call__(
         self, ids: Tensor, state: State, lengths: Tensor | None = None, *, last: bool = True
@@ -248,7 +248,7 @@ class FastStep:
             model = cast(GPT, self.model)
             if self._fused is None or not self._fused.fits(state):
                 self._fused = CPUDecodeStep(model, state)
-            self.n_fused += 1
+            self.n_fused_steps += 1
             return self._fused(model, ids, state)
         options: dict[str, Any] = {"last": True} if last else {}  # a model of your own may lack it
         with self._kernels:
@@ -256,7 +256,7 @@ class FastStep:
 
 
 def position_tables(model: GPT, capacity: int) -> PositionTables:
-    """What the positions of a model do inside attention, for every position of the cache."""
+    """Rotary cosines and sines, per-layer offsets or score biases, for every position of the cache."""
     positions, device = model.positions, model.device
     pos = torch.arange(capacity, device=device)
     match positions:

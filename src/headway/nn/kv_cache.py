@@ -62,7 +62,7 @@ class KVCache:
 
     @property
     def has_free_slot(self) -> bool:
-        """Whether every row has space for another token. False also if `bound` is too high to tell."""
+        """Whether every row has space for another token. It may be False with slots free: `bound` is an upper bound."""
         return self.bound < self.capacity
 
     @property

@@ -162,7 +162,7 @@ def rdrop_classify(
     rdrop_alpha: float = 0.0,
     class_weights: Tensor | None = None,
 ) -> LossOutput:
-    """R-Drop as in `rdrop_pairs`, for texts: the labels of two forward passes should agree."""
+    """R-Drop as in `rdrop_pairs`, for texts: adds the KL divergence between two passes' label distributions."""
     twice = LabelBatch.stack((batch, batch))
     logits = model(twice.ids, twice.mask, twice.segments).float()
     nats, _ = _classification_nll(logits, twice.labels, smoothing, class_weights)

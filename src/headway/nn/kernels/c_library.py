@@ -17,7 +17,7 @@ from pathlib import Path
 from headway.files import cache_folder
 
 FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
-TARGETS = (("-march=native",), ())  # the instructions of this processor; not every compiler knows it
+ARCH_FLAGS = (("-march=native",), ())  # the instructions of this processor; not every compiler knows it
 COMPILE_SECONDS = 60
 
 
@@ -35,13 +35,13 @@ def load_c_library(name: str) -> ctypes.CDLL | str:
         library = folder / f"{source.stem}-{_digest(source, compiler)}.so"
         if not library.exists():
             if compiler is None:
-                return "there is no C compiler (cc, gcc or clang)"
+                return "no C compiler is found ($CC, cc, gcc or clang)"
             folder.mkdir(parents=True, exist_ok=True)
             if not _compile(compiler, source, library):
                 return f"{compiler} cannot compile C code with OpenMP"
         return ctypes.CDLL(str(library)) if _is_private(library) else f"others may write to {folder}"
     except subprocess.TimeoutExpired:
-        return f"{compiler} takes too long to compile"
+        return f"{compiler} did not finish within {COMPILE_SECONDS} s"
     except (OSError, ValueError) as error:
         return f"the compiled kernels cannot be kept or loaded ({error})"
 
@@ -60,9 +60,9 @@ def _compile(compiler: str, source: Path, library: Path) -> bool:
     """Whether it succeeded. Under a temporary name first: two processes may compile at once, and either be killed."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         output = Path(folder, library.name)
-        for target in TARGETS:
+        for arch_flags in ARCH_FLAGS:
             result = subprocess.run(
-                [compiler, *FLAGS, *target, str(source), "-o", str(output), "-lm"],
+                [compiler, *FLAGS, *arch_flags, str(source), "-o", str(output), "-lm"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=COMPILE_SECONDS,

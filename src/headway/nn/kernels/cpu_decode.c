@@ -41,7 +41,7 @@ typedef struct {
 } Attention;
 
 typedef struct {
-    const Linear *linear; /* either this or the other */
+    const Linear *linear; /* exactly one is not NULL */
     const Attention *attention;
 } Operation;
 
@@ -50,10 +50,10 @@ typedef struct {
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
-    MAX_ROWS = 8,    /* of x: more sums do not fit into registers */
+    MAX_ROWS = 8,          /* of x: more sums do not fit into registers */
     LANES = 16,
-    AHEAD = 4,       /* rows of the matrix: without this prefetch one row of x reads 88 of 100 GB/s */
-    X_FLOATS = 6144, /* of x that stay in the L1 cache: longer rows are multiplied in parts */
+    PREFETCH_ROWS = 4,     /* of the matrix: without this prefetch one row of x reads 88 of 100 GB/s */
+    X_FLOATS_IN_L1 = 6144, /* of x that stay in the L1 cache: longer rows are multiplied in parts */
 };
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4))); /* as many registers as it takes */
 typedef float Half __attribute__((vector_size(2 * LANES)));
@@ -71,7 +71,7 @@ ALWAYS_INLINE void dots(const float *w, const float *x, ptrdiff_t length, ptrdif
     Vector sums[MAX_ROWS] = {{0}};
     ptrdiff_t j = 0;
     for (; j + LANES <= length; j += LANES) {
-        __builtin_prefetch(w + AHEAD * n + j);
+        __builtin_prefetch(w + PREFETCH_ROWS * n + j);
         Vector weights = *(const Vector *)(w + j);
 #pragma GCC unroll 8
         for (int b = 0; b < B; b++) sums[b] += weights * *(const Vector *)(x + b * n + j);
@@ -99,7 +99,7 @@ static void row_times(const float *w, const float *x, ptrdiff_t length, ptrdiff_
 /* y = residual + x W^T + b for the rows first ... last - 1 of W. */
 static void product(const float *w, const float *x, ptrdiff_t n, ptrdiff_t n_out, int B, ptrdiff_t first, ptrdiff_t last,
                     const float *bias, const float *residual, float *y) {
-    ptrdiff_t part = X_FLOATS / B / LANES * LANES;
+    ptrdiff_t part = X_FLOATS_IN_L1 / B / LANES * LANES;
     for (ptrdiff_t j = 0; j < n; j += part)
         for (ptrdiff_t i = first; i < last; i++) {
             float sums[MAX_ROWS];

@@ -1,7 +1,7 @@
 """Records the operations of a decode step and runs them as one call of cpu_decode.c, in float32.
 
     program = CPUProgram(n_rows, …)
-    y = program.linear(x, weight, bias, norm=norm)       notes the operation; y is where its result will be
+    y = program.linear(x, weight, bias, norm=norm)       records the operation; y will hold its result
     y = program.attention(qkv, keys, values, lengths)
     program.run(result)                                  computes all of them, with the values that x has now
 
@@ -77,7 +77,7 @@ class CPUProgram:
 
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, *, norm: nn.Module | None = None,
-        activation: str = "none", gated: bool = False, residual: Tensor | None = None, **_: Any,
+        activation: str = "none", gated: bool = False, residual: Tensor | None = None, dtype: torch.dtype | None = None,
     ) -> Tensor:  # fmt: skip
         """x (B, n_in) → act(norm(x) Wᵀ + b), or with `gated` SwiGLU, or `residual` + norm(x) Wᵀ + b, in place."""
         assert residual is None or (activation == "none" and not gated)

@@ -91,7 +91,7 @@ def _attend_kernel(
         else:
             scores = tl.dot(q1.to(tile1.dtype), tl.trans(tile1), input_precision="ieee")
             scores = tl.dot(q2.to(tile2.dtype), tl.trans(tile2), scores, input_precision="ieee")
-        scores *= scale  # (BLOCK_R, BLOCK_S), in units of log 2
+        scores *= scale  # (BLOCK_R, BLOCK_S), to base 2: for exp2
         if HAS_BIAS:
             at = bias + (g * R + r[:, None]) * bias_width + bias_start + slots[None, :] - pos
             is_bias = (r[:, None] < R) & is_slot[None, :]
@@ -168,7 +168,7 @@ class DecodeAttention:
         self.block_r = 1 if self.n_shared == 1 else max(MIN_DOT, triton.next_power_of_2(self.n_shared))
         self.block_k = max(MIN_DOT, triton.next_power_of_2(d_head))
         n_groups = batch_size * n_kv_heads
-        self.n_splits = number_of_splits(n_groups, capacity)
+        self.n_splits = choose_n_splits(n_groups, capacity)
         parts = (n_groups, self.n_splits, self.block_r)
         self.partial_sums = torch.empty(*parts, self.block_k, device=device)
         self.partial_max, self.partial_total = torch.empty(parts, device=device), torch.empty(parts, device=device)
@@ -194,7 +194,7 @@ class DecodeAttention:
         return out
 
 
-def number_of_splits(n_groups: int, capacity: int, n_programs: int = 264) -> int:
-    """As many as give every processor of a large GPU a program or two, but at least 64 keys each. A power of two."""
+def choose_n_splits(n_groups: int, capacity: int, n_programs: int = 264) -> int:
+    """The largest power of two with at most two programs per SM of an H200 and at least 64 keys for each."""
     most = min(MAX_SPLITS, triton.cdiv(capacity, BLOCK_S), max(1, n_programs // n_groups))
     return 1 << (most.bit_length() - 1)

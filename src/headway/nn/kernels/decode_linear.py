@@ -1,4 +1,4 @@
-"""A matrix product for the few rows of a decode step, with all that surrounds it, as one Triton kernel.
+"""A linear layer for the few rows of a decode step, fused with norm, bias, activation and residual, in Triton.
 
     y = act(F.linear(norm(x), weight, bias))                norm, bias and activation are optional
     gate, up = F.linear(norm(x), weight, bias).chunk(2);  y = F.silu(gate) * up                      SwiGLU
@@ -6,9 +6,9 @@
 
 A decode step takes as long as reading the weights, so every program reads a band of rows of the weight once, and
 everything else is done on the way: the norm while x is loaded (each program computes its statistics again, from the L2
-cache), bias, activation and residual before y is stored. One row is multiplied on the ordinary cores, which reads at
-the full bandwidth of the memory; more rows go to the tensor cores, with the weight as the left factor, because those
-want at least 64 rows on that side. Sums are in float32; float32 products are exact float32, not TF32.
+cache), bias, activation and residual before y is stored. One row is multiplied on the CUDA cores, which reads at
+the full bandwidth of the memory; more rows go to the tensor cores, with the weight as the left factor: its rows fill a
+tile of 32 or 64, where x has few. Sums are in float32; float32 products are exact float32, not TF32.
 """
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headway.nn.kernels.decode_parts import norm_parameters
 
 MIN_DOT = 16  # least size of a side of tl.dot
-N_PROCESSORS = 132  # of an H200
+N_SMS = 132  # of an H200
 
 
 @triton.jit
@@ -167,8 +167,9 @@ def _rows_kernel(
         tl.store(y + offsets, products.to(y.dtype.element_ty), mask=is_inside)
 
 
-class SplitSums:
-    """Scratch memory of products that several programs share. One for each place that may run at the same time."""
+class SplitKWorkspace:
+    """Scratch memory of products whose columns are split among programs. One per stream: concurrent launches would
+    overwrite each other's sums."""
 
     def __init__(self) -> None:
         self.sums = torch.empty(0)
@@ -193,7 +194,7 @@ def fused_linear(
     gated: bool = False,
     residual: Tensor | None = None,
     dtype: torch.dtype | None = None,
-    scratch: SplitSums | None = None,
+    scratch: SplitKWorkspace | None = None,
 ) -> Tensor:
     """x (M, K) → residual + act(norm(x) Wᵀ + b), (M, N), in `dtype`, by default that of the weight. All are contiguous.
 
@@ -226,7 +227,7 @@ def fused_linear(
     sums, arrivals = x, x
     if split_k > 1:
         n_sums = split_k * M * N * (2 if gated else 1)
-        sums, arrivals = (scratch or SplitSums()).get(n_sums, n_bands * n_row_blocks, x.device)
+        sums, arrivals = (scratch or SplitKWorkspace()).get(n_sums, n_bands * n_row_blocks, x.device)
     _rows_kernel[(n_bands, n_row_blocks, split_k)](x, *weight_and_more, y, sums, arrivals, M, N, **flags, **blocks)
     return y
 
@@ -253,7 +254,7 @@ def row_blocks(M: int, N: int, K: int, gated: bool, itemsize: int) -> dict[str, 
     block_k = min(128 if itemsize == 2 else 32, max(MIN_DOT, triton.next_power_of_2(K)))
     n_programs = triton.cdiv(N, block_n) * triton.cdiv(M, block_m)
     split_k = 1
-    while n_programs * split_k < N_PROCESSORS and split_k < 8 and 4 * split_k * block_k <= K:
+    while n_programs * split_k < N_SMS and split_k < 8 and 4 * split_k * block_k <= K:
         split_k *= 2
     return {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT_K": split_k,

@@ -1,4 +1,4 @@
-"""What the kernels of a decode step, in Triton and in C, need to know about norms and positions."""
+"""Parameters of norms and tables of positions, for the decode kernels in Triton and in C."""
 
 from dataclasses import dataclass
 

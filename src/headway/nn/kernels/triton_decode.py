@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.nn.kernels.decode_attention import DecodeAttention
-from headway.nn.kernels.decode_linear import SplitSums, fused_linear
+from headway.nn.kernels.decode_linear import SplitKWorkspace, fused_linear
 from headway.nn.kernels.decode_norm import norm_rows
 from headway.nn.kernels.decode_parts import PositionTables
 
@@ -15,7 +15,7 @@ class TritonOperations:
         device: torch.device,
     ):  # fmt: skip
         self.attention = DecodeAttention(n_rows, n_heads, n_kv_heads, d_head, capacity, tables, device)
-        self._scratch = SplitSums()
+        self._scratch = SplitKWorkspace()
 
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, *, norm: nn.Module | None = None,
