@@ -28,9 +28,9 @@ import headway
 from headway.analysis.cost_measurement import (
     GENERATED_TOKENS,
     GenerationPoint,
-    measure_generation,
+    RateMeter,
     measure_product_flops,
-    measure_rates,
+    time_generation,
 )
 from headway.config import GPTConfig, TrainConfig, model_config
 from headway.costs import CostReport, cost_report, count_parameters, training_memory
@@ -181,8 +181,9 @@ def measure_point(report: CostReport, model: Any, device: torch.device, flops: f
         beside = f"{format_bytes(n_free)} are free beside the weights"
         return point.failed(f"needs {format_bytes(needed)} ({sizes}), and {beside}")
     try:
-        rates = measure_rates(report, device, flops_per_second=flops)
-        point = point.measured(measure_generation(report, model, device, rates=rates), rates)
+        meter = RateMeter(report, device, flops_per_second=flops)
+        passes = time_generation(report, model, meter)
+        point = point.measured([timed.row(report, meter.rates) for timed in passes], meter.rates)
     except torch.cuda.OutOfMemoryError:
         point = point.failed(f"out of memory: needs {format_bytes(needed)} ({sizes}), and space for activations")
     except RuntimeError as error:  # the other settings are still worth measuring

@@ -9,16 +9,31 @@ from headway.analysis.cost_measurement import (
     GENERATED_TOKENS,
     GenerationPoint,
     MeasuredRow,
-    measure_generation,
+    RateMeter,
+    check_measurable,
     median_seconds,
+    time_generation,
 )
 from headway.analysis.cost_plots import plot_generation
 from headway.config import model_config
-from headway.costs import Rates, cost_report
+from headway.costs import cost_report
 from headway.errors import InputError
 
 CPU = torch.device("cpu")
-RATES = Rates(1e12, 1e11)
+
+
+@pytest.fixture(autouse=True)
+def bandwidths(monkeypatch):
+    """What the measurements of the bandwidth give, one after the other; the last one again and again."""
+    values = [1e11]
+    monkeypatch.setattr(
+        cost_measurement, "measure_bandwidth", lambda *_: values.pop(0) if len(values) > 1 else values[0]
+    )
+    return values
+
+
+def meter(report):
+    return RateMeter(report, CPU, flops_per_second=1e12)
 
 
 def test_one_model_serves_many_lengths_and_batch_sizes():
@@ -26,22 +41,23 @@ def test_one_model_serves_many_lengths_and_batch_sizes():
     model = headway.create(config).eval()
     for batch_size, seq_len in ((1, 8), (3, 8), (2, 64)):
         report = cost_report(config, batch_size=batch_size, seq_len=seq_len)
-        prefill, decode = measure_generation(report, model, CPU, rates=RATES)
+        prefill, decode = time_generation(report, model, meter(report))
         assert (prefill.name, decode.name) == ("prefill", "decode step")
-        assert (prefill.flops, decode.flops) == (report.prefill.total_flops, report.decode.total_flops)
-        assert min(prefill.measured, decode.measured) > 0
+        flops = (prefill.counted.total_flops, decode.counted.total_flops)
+        assert flops == (report.prefill.total_flops, report.decode.total_flops)
+        assert min(prefill.seconds, decode.seconds) > 0
 
 
 def test_a_prompt_that_fills_the_context_is_shortened_and_so_are_its_bounds():
     report = cost_report(model_config("gpt-tiny"), seq_len=128)
-    prefill, _ = measure_generation(report, headway.create(report.config).eval(), CPU, rates=RATES)
-    assert prefill.flops == report.count("prefill", 128 - GENERATED_TOKENS).total_flops
+    prefill, _ = time_generation(report, headway.create(report.config).eval(), meter(report))
+    assert prefill.counted.total_flops == report.count("prefill", 128 - GENERATED_TOKENS).total_flops
 
 
 def test_without_space_for_steps_nothing_is_measured():
     for name, settings in (("gpt-tiny", {"context": 6}), ("bert-mini", {})):
         report = cost_report(model_config(name, settings))
-        assert measure_generation(report, headway.create(report.config).eval(), CPU, rates=RATES) == []
+        assert time_generation(report, headway.create(report.config).eval(), meter(report)) == []
 
 
 def test_the_logits_of_a_prefill_are_those_of_the_last_token(monkeypatch):
@@ -49,8 +65,28 @@ def test_the_logits_of_a_prefill_are_those_of_the_last_token(monkeypatch):
     model = headway.create(report.config).eval()
     rows, unembed = set(), type(model).unembed
     monkeypatch.setattr(type(model), "unembed", lambda self, hidden: rows.add(hidden.shape[1]) or unembed(self, hidden))
-    measure_generation(report, model, CPU, rates=RATES)
+    time_generation(report, model, meter(report))
     assert rows == {1}
+
+
+def test_bounds_use_the_highest_bandwidth_measured_around_the_passes(bandwidths):
+    bandwidths[:] = [1e9, 3e9, 2e9]  # at first, before the decode steps, after them
+    report = cost_report(model_config("gpt-tiny"), seq_len=16)
+    measured = meter(report)
+    _, decode = time_generation(report, headway.create(report.config).eval(), measured)
+    assert (measured.rates.bandwidth, bandwidths) == (3e9, [2e9])
+    n_bytes = 4 * (report.decode.weight_elements + report.decode.cache_elements)
+    assert decode.row(report, measured.rates).predicted == pytest.approx(n_bytes / 3e9, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["gpt-tiny", "bert-mini", "transformer"])
+def test_a_text_beyond_the_table_of_positions_is_refused_before_anything_runs(name):
+    settings = {"positions": "learned", "context": 64}
+    check_measurable(cost_report(model_config(name, settings), name, seq_len=64), CPU)
+    with pytest.raises(InputError, match=rf"{name}: 65 tokens exceed the context of 64.* --set context=65"):
+        check_measurable(cost_report(model_config(name, settings), name, seq_len=65), CPU)
+    rotary = model_config("gpt-tiny", {"positions": "rotary", "context": 64})
+    check_measurable(cost_report(rotary, seq_len=65), CPU)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from headway.analysis.cost_measurement import measure_rates
+from headway.analysis.cost_measurement import RateMeter, check_context
 from headway.config import GPTConfig, LSTMConfig
 from headway.costs.operations import Phase
 from headway.costs.parameters import count_parameters
@@ -85,10 +85,9 @@ def measure_growth(
         raise InputError(f"growth compares a gpt with an LSTM, and {report.name} is a {report.config.family}")
     lengths = [FIRST_LENGTH * 2**i for i in range(32) if FIRST_LENGTH * 2**i < report.seq_len] + [report.seq_len]
     config = report.config
-    if report.seq_len > config.context:
-        raise InputError(f"seq_len={report.seq_len} exceeds the context of {config.context}: --set context=N raises it")
+    check_context(report)
     lstm = equal_lstm(config)
-    rates = measure_rates(report, device)
+    meter = RateMeter(report, device)
     lstm_report = replace(cost_report(lstm, "lstm", dtype=report.dtype), batch_size=report.batch_size)
     dtype = DTYPES[report.dtype]
     models = {
@@ -96,8 +95,9 @@ def measure_growth(
         "LSTM": (create(lstm, device=device, dtype=dtype).eval(), lstm_report),
     }
 
-    def line(name: str, model_name: str, run: Callable[[Model, int], object], phase: str) -> GrowthLine:
-        model, counts = models[model_name]
+    def time_lengths(name: str, model_name: str, run: Callable[[Model, int], object]) -> list[float]:
+        """The first lengths only where longer ones take too long."""
+        model, _ = models[model_name]
         seconds: list[float] = []
         for length in lengths:
             on_progress(f"{name}: {length:,} tokens")
@@ -105,21 +105,25 @@ def measure_growth(
                 seconds.append(_seconds(lambda length=length: run(model, length), device))  # type: ignore[misc]
             if 4 * seconds[-1] > MAX_SECONDS:
                 break
-        measured = lengths[: len(seconds)]
-        return GrowthLine(name, measured, seconds, [_lower_bound(counts, phase, length, rates) for length in measured])
+        meter.measure_again()
+        return seconds
 
     def ids(length: int) -> torch.Tensor:
         return torch.randint(config.vocab_size, (report.batch_size, length), device=device)
 
-    generation = [
-        line("with KV cache", "gpt", lambda model, n: _generate_cached(model, ids(n)), "cached"),
-        line("without KV cache", "gpt", lambda model, n: _generate_uncached(model, ids(n)), "uncached"),
+    runs: list[tuple[str, str, Callable[[Any, int], object], str]] = [
+        ("with KV cache", "gpt", lambda model, n: _generate_cached(model, ids(n)), "cached"),
+        ("without KV cache", "gpt", lambda model, n: _generate_uncached(model, ids(n)), "uncached"),
+        ("Transformer, in parallel", "gpt", lambda model, n: model(ids(n)), "forward"),
+        ("LSTM, step by step", "LSTM", lambda model, n: model(ids(n)), "forward"),
     ]
-    one_pass = [
-        line("Transformer, in parallel", "gpt", lambda model, n: model(ids(n)), "forward"),
-        line("LSTM, step by step", "LSTM", lambda model, n: model(ids(n)), "forward"),
-    ]
-    return Growth(report.name, lstm, rates, generation, one_pass)
+    times = [time_lengths(name, model_name, run) for name, model_name, run, _ in runs]
+    lines = []
+    for (name, model_name, _, kind), seconds in zip(runs, times, strict=True):
+        measured, counts = lengths[: len(seconds)], models[model_name][1]
+        bounds = [_lower_bound(counts, kind, length, meter.rates) for length in measured]
+        lines.append(GrowthLine(name, measured, seconds, bounds))
+    return Growth(report.name, lstm, meter.rates, generation=lines[:2], one_pass=lines[2:])
 
 
 def equal_lstm(config: GPTConfig) -> LSTMConfig:

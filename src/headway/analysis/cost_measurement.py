@@ -1,8 +1,9 @@
 """Compare measured times with roofline lower bounds (costs/roofline.py).
 
-Two rates are measured first: FLOP/s of large matrix products, and the bandwidth at which a tensor as large as the
-weights and the KV cache is read. The bound of a model that fits in the processor's cache uses the bandwidth of that
-cache.
+Two rates are measured: FLOP/s of large matrix products, and the bandwidth at which a tensor as large as the weights and
+the KV cache is read. The bound of a model that fits in the processor's cache uses the bandwidth of that cache. The
+bandwidth is measured before and after the passes, and bounds use the higher one: on a virtual machine it may rise by
+half from one second to the next.
 
 A pass is timed for a second, at least `MIN_ROUNDS` times. Passes of several seconds are timed less often, down to once.
 
@@ -31,6 +32,7 @@ from headway.device_rates import fastest, measure_bandwidth, measure_flops, sync
 from headway.devices import DTYPES
 from headway.errors import InputError
 from headway.generation.decode_loop import DecodeLoop
+from headway.generation.limits import position_limit
 from headway.memory import check_fits
 from headway.models.base import Model
 from headway.models.bert import BERT, MaskedLM
@@ -64,6 +66,17 @@ class MeasuredRow:
     def ratio(self) -> float:
         """How many times as long as the bound it takes."""
         return self.measured / self.predicted if self.predicted else float("inf")
+
+
+@dataclass(frozen=True)
+class TimedPass:
+    name: str
+    counted: Pass
+    seconds: float  # the median
+
+    def row(self, report: CostReport, rates: Rates) -> MeasuredRow:
+        predicted = lower_bound_seconds(self.counted, report.bytes_per_element, rates)
+        return MeasuredRow(self.name, predicted, self.seconds, self.counted.total_flops)
 
 
 @dataclass(frozen=True)
@@ -168,41 +181,50 @@ def measure_costs(
 ) -> CostMeasurement:
     """Run a model of the report's config, with random weights, and time its passes beside their lower bounds."""
     config, dtype = report.config, DTYPES[report.dtype]
-    if isinstance(config, NGramConfig) or not report.forward.total_flops:
-        raise InputError(f"{report.name} has no matrix products to measure: it looks rows up and adds them")
-    check_memory(report, device)
+    check_measurable(report, device)
     on_progress("measuring matrix products and bandwidth")
-    rates = measure_rates(report, device)
+    meter = RateMeter(report, device)
     model = _build(config, device, dtype)
     ids = torch.randint(config.vocab_size, (report.batch_size, report.seq_len), device=device)
     source = {}
     if has_source(config):
         shape = (report.batch_size, report.source_len or report.seq_len)
         source = {"source": torch.randint(config.vocab_size, shape, device=device)}
-    bound = partial(lower_bound_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
-    rows = []
     with torch.inference_mode(), CPUKernels(model):
-        on_progress(f"forward pass, at least {format_seconds(bound(report.forward))}")
+        on_progress(f"forward pass, at least {format_seconds(meter.lower_bound(report.forward))}")
         forward = partial(model, ids, **source)
-        seconds = median_seconds(forward, device)
-        rows.append(MeasuredRow("forward pass", bound(report.forward), seconds, report.forward.total_flops))
-        rows += _inner_rows(report, report.forward, forward, model, device, rates)
-    rows += measure_generation(report, model, device, rates=rates, ids=ids, source=source, on_progress=on_progress)
-    least = report.unmasked_training_flops / rates.flops_per_second
+        passes = [TimedPass("forward pass", report.forward, median_seconds(forward, device))]
+        passes += _inner_passes(report.forward, forward, model, device)
+    passes += time_generation(report, model, meter, ids=ids, source=source, on_progress=on_progress)
+    least = report.unmasked_training_flops / meter.rates.flops_per_second
     on_progress(f"forward and backward pass, at least {format_seconds(least)}")
     seconds = median_seconds(_training_pass(model, ids, source), device)
+    rows = [timed.row(report, meter.rates) for timed in passes]
     rows.append(MeasuredRow("forward and backward", least, seconds, report.training_flops))
-    return CostMeasurement(report, rates, rows)
+    return CostMeasurement(report, meter.rates, rows)
 
 
-def measure_rates(report: CostReport, device: torch.device, *, flops_per_second: float | None = None) -> Rates:
-    """FLOP/s in the report's dtype, if not known, and the bandwidth for as many bytes as a decode step reads."""
-    if flops_per_second is None:
-        flops_per_second = measure_product_flops(device, report.dtype)
-    reading = report.decode or report.forward
-    n_bytes = report.bytes_per_element * (reading.weight_elements + reading.cache_elements)
-    bandwidth = measure_bandwidth(device, min(n_bytes, MAX_BANDWIDTH_BYTES))
-    return Rates(flops_per_second, bandwidth, name=str(device))
+class RateMeter:
+    """The best rates measured so far: FLOP/s in the report's dtype, and the bandwidth of reading as many bytes as a
+    decode step reads."""
+
+    def __init__(self, report: CostReport, device: torch.device, *, flops_per_second: float | None = None) -> None:
+        if flops_per_second is None:
+            flops_per_second = measure_product_flops(device, report.dtype)
+        reading = report.decode or report.forward
+        n_bytes = report.bytes_per_element * (reading.weight_elements + reading.cache_elements)
+        self.n_bytes, self.device = min(n_bytes, MAX_BANDWIDTH_BYTES), device
+        self.bytes_per_element = report.bytes_per_element
+        self.rates = Rates(flops_per_second, measure_bandwidth(device, self.n_bytes), name=str(device))
+
+    def measure_again(self) -> None:
+        if self.device.type == "cuda":  # not shared with other machines
+            return
+        bandwidth = max(self.rates.bandwidth, measure_bandwidth(self.device, self.n_bytes))
+        self.rates = replace(self.rates, bandwidth=bandwidth)
+
+    def lower_bound(self, counted: Pass) -> float:
+        return lower_bound_seconds(counted, self.bytes_per_element, self.rates)
 
 
 def measure_product_flops(device: torch.device, dtype: str) -> float:
@@ -222,8 +244,25 @@ def _wide_product_flops(device: torch.device, dtype: torch.dtype) -> Iterator[fl
                 yield 2 * n * m * k / fastest(run, device, MIN_ROUNDS)
 
 
-def check_memory(report: CostReport, device: torch.device) -> None:
-    """Refuse what does not fit before anything is allocated."""
+def check_measurable(report: CostReport, device: torch.device) -> None:
+    """Refuse what cannot be measured, before anything is built."""
+    if isinstance(report.config, NGramConfig) or not report.forward.total_flops:
+        raise InputError(f"{report.name} has no matrix products to measure: it looks rows up and adds them")
+    check_context(report)
+    _check_memory(report, device)
+
+
+def check_context(report: CostReport) -> None:
+    """Refuse what is longer than the model's table of positions, if it has one."""
+    limit, longest = position_limit(create(report.config, device="meta")), max(report.seq_len, report.source_len or 0)
+    if limit is not None and longest > limit:
+        raise InputError(
+            f"{report.name}: {longest:,} tokens exceed the context of {limit:,}, where the table of positions ends: "
+            f"lower --seq-len, or add --set context={longest}"
+        )
+
+
+def _check_memory(report: CostReport, device: torch.device) -> None:
     state = 0 if report.state is None else report.state.nbytes
     logits = report.bytes_per_element * report.batch_size * report.seq_len * report.config.vocab_size
     memory = report.training_memory(device_type="cpu" if device.type == "cpu" else "cuda")
@@ -251,21 +290,21 @@ def _build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Mod
 # ── passes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def measure_generation(
+def time_generation(
     report: CostReport,
     model: Any,
-    device: torch.device,
+    meter: RateMeter,
     *,
-    rates: Rates,
     ids: Tensor | None = None,
     source: Mapping[str, Tensor] | None = None,
     on_progress: Callable[[str], None] = lambda line: None,
-) -> list[MeasuredRow]:
-    """Prefill and decode step, through the loop that `headway.generate` uses: on a GPU, steps are a CUDA graph.
+) -> list[TimedPass]:
+    """Prefill and decode step, through the loop that `headway.generate` uses: on a GPU, steps are a CUDA graph. The
+    bandwidth is measured right before and after the decode steps.
 
     The model may have a larger context than the report's config, so that one model serves many lengths. A prompt that
     leaves no space for `GENERATED_TOKENS` is shortened, and so are the bounds. The prompts are `ids` (B, T), by default
-    random ones. `source` is what `model.start` takes: then there is no row of the prefill, since the source has been
+    random ones. `source` is what `model.start` takes: then the prefill is left out, since the source has been
     encoded before. Empty for models that do not generate, and without space for a prompt.
     """
     if report.decode is None:
@@ -282,7 +321,7 @@ def measure_generation(
         return []
     sized = replace(report, seq_len=n_prompt)
     assert sized.decode is not None
-    bound = partial(lower_bound_seconds, bytes_per_element=report.bytes_per_element, rates=rates)
+    device = meter.device
     prompts = ids[:, :n_prompt].tolist()
     loops: list[DecodeLoop] = []
 
@@ -297,9 +336,10 @@ def measure_generation(
         loops.append(DecodeLoop(model, prompts, pipe, n_new, seeds=[0] * len(prompts), state=state))
 
     try:
-        on_progress(f"prefill, at least {format_seconds(bound(sized.prefill))}")
+        on_progress(f"prefill, at least {format_seconds(meter.lower_bound(sized.prefill))}")
         prefill_seconds = median_seconds(prefill, device, before=restart)
-        on_progress(f"decode steps, at least {format_seconds(bound(sized.decode))} each")
+        on_progress(f"decode steps, at least {format_seconds(meter.lower_bound(sized.decode))} each")
+        meter.measure_again()
         for _ in range(DECODE_WARMUP_STEPS):
             loops[0].step()
         times: list[float] = []
@@ -307,14 +347,12 @@ def measure_generation(
             start = time.perf_counter()
             loops[0].step()  # it returns tokens, so it waits for the device
             times.append(time.perf_counter() - start)
+        meter.measure_again()
     finally:
         loops.clear()
         gc.collect()  # a CUDA graph and its loop refer to each other
-    rows = []
-    if not source:
-        rows.append(MeasuredRow("prefill", bound(sized.prefill), prefill_seconds, sized.prefill.total_flops))
-    median = statistics.median(times)
-    return [*rows, MeasuredRow("decode step", bound(sized.decode), median, sized.decode.total_flops)]
+    decode_step = TimedPass("decode step", sized.decode, statistics.median(times))
+    return [decode_step] if source else [TimedPass("prefill", sized.prefill, prefill_seconds), decode_step]
 
 
 def _training_pass(model: Any, ids: Tensor, source: dict[str, Tensor]) -> Callable[[], None]:
@@ -358,22 +396,18 @@ def _seconds(run: Callable[[], object], device: torch.device, before: Callable[[
 # ── rows inside the layers ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _inner_rows(
-    report: CostReport, counted: Pass, run: Callable[[], object], model: nn.Module, device: torch.device, rates: Rates
-) -> list[MeasuredRow]:
+def _inner_passes(counted: Pass, run: Callable[[], object], model: nn.Module, device: torch.device) -> list[TimedPass]:
     """The operations of all layers together, as far as a module computes them alone."""
     with _timed_modules(model, device) as seconds:
         run()
     if not seconds:
         return []
-    rows = []
+    passes = []
     for name, parts in MODULE_ROWS.items():
         operations = [o for o in counted.operations if o.name in parts]
         if operations and name in seconds:
-            part = replace(counted, operations=operations)
-            predicted = lower_bound_seconds(part, report.bytes_per_element, rates)
-            rows.append(MeasuredRow(f"  {name}", predicted, seconds[name], part.total_flops))
-    return rows
+            passes.append(TimedPass(f"  {name}", replace(counted, operations=operations), seconds[name]))
+    return passes
 
 
 # Row → the operations that it is made of. Scores, softmax and weighted sum are one kernel.

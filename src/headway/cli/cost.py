@@ -169,17 +169,18 @@ def _print_reports(reports: "list[CostReport]", plot: Path | None, *, json: bool
 def _print_measurements(reports: "list[CostReport]", plot: Path | None, json: bool) -> None:
     from dataclasses import replace
 
-    from headway.analysis.cost_measurement import check_memory, measure_costs
+    from headway.analysis.cost_measurement import check_measurable, measure_costs
     from headway.devices import parse_device
     from headway.training.memory_measurement import measure_memory
 
     if plot is not None:
         _only(reports, "--plot")
     device = parse_device("auto")
+    for report in reports:
+        check_measurable(report, device)
     measurements = []
     for report in reports:
         on_progress = partial(_print_progress, report.name)
-        check_memory(report, device)
         # First: later, the process has memory to spare.
         on_progress("memory of a KV cache and of training steps")
         memory = measure_memory(report, device)

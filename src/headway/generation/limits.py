@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from headway.errors import InputError
 from headway.generation.inputs import check_int
-from headway.models.base import LanguageModel, Seq2SeqLM
+from headway.models.base import LanguageModel, Model, Seq2SeqLM
 
 DEFAULT_MAX_NEW_TOKENS = 256
 MAX_PROMPT_CONTEXTS = 64  # attention takes quadratic time, and no model continues a prompt that long sensibly
 
 
-def position_limit(model: LanguageModel | Seq2SeqLM) -> int | None:
+def position_limit(model: Model | LanguageModel | Seq2SeqLM) -> int | None:
     """The longest sequence the (decoder's) positions can represent; None if they have no limit."""
     positions = getattr(getattr(model, "decoder", model), "positions", None)
     return None if positions is None else positions.limit
