@@ -1,6 +1,7 @@
 """Compiling a C file of the package at its first use, and doing without."""
 
 import ctypes
+import os
 import shutil
 
 import pytest
@@ -74,9 +75,19 @@ def test_a_library_that_others_may_have_written_is_not_loaded(kernels, monkeypat
     load_c_library(NAME)
     (library,) = kernels.iterdir()
     library.chmod(0o722)
-    assert compile_again(monkeypatch) == f"others may write to {kernels}"
+    assert f"others may write to {kernels}: delete it" in compile_again(monkeypatch)
     library.chmod(0o700)
     kernels.chmod(0o777)
-    assert compile_again(monkeypatch) == f"others may write to {kernels}"
+    assert f"others may write to {kernels}: delete it" in compile_again(monkeypatch)
     kernels.chmod(0o755)
     assert isinstance(compile_again(monkeypatch), ctypes.CDLL)
+
+
+@needs_compiler
+def test_a_umask_that_lets_a_group_write_does_not_matter(kernels):
+    before = os.umask(0o002)
+    try:
+        assert isinstance(load_c_library(NAME), ctypes.CDLL)
+    finally:
+        os.umask(before)
+    assert kernels.stat().st_mode & 0o777 == 0o700

@@ -36,10 +36,12 @@ def load_c_library(name: str) -> ctypes.CDLL | str:
         if not library.exists():
             if compiler is None:
                 return "no C compiler is found ($CC, cc, gcc or clang)"
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask: see _is_private
             if not _compile(compiler, source, library):
                 return f"{compiler} cannot compile C code with OpenMP"
-        return ctypes.CDLL(str(library)) if _is_private(library) else f"others may write to {folder}"
+        if not _is_private(library):
+            return f"others may write to {folder}: delete it, or set HEADWAY_CACHE to a folder of your own"
+        return ctypes.CDLL(str(library))
     except subprocess.TimeoutExpired:
         return f"{compiler} did not finish within {COMPILE_SECONDS} s"
     except (OSError, ValueError) as error:
