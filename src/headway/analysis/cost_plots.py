@@ -1,16 +1,19 @@
 """Pictures of costs: the roofline with every operation on it, FLOPs against sequence length, measured growth, and times
 of generation beside their lower bounds."""
 
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
-from math import log2
+from dataclasses import dataclass
+from math import ceil, log2
 from pathlib import Path
 from typing import Any
 
 from headway.analysis.cost_growth import Growth
 from headway.analysis.cost_measurement import GenerationPoint
-from headway.analysis.plotting import MARKERS, log_ticks, open_figure, set_title, theme
+from headway.analysis.plotting import MARKERS, label_points, log_ticks, open_figure, set_title, theme
 from headway.costs.formula import Formula
-from headway.costs.operations import Pass
+from headway.costs.operations import Operation, Pass, has_source
 from headway.costs.report import CostReport
 from headway.costs.roofline import Rates, intensity
 from headway.errors import InputError
@@ -19,32 +22,43 @@ WIDTH, HEIGHT = 8.5, 4.5  # inches
 MIN_LENGTH = 16
 FORWARD = "forward pass"
 BOUND: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0}  # of lower bounds
+LABEL_CHARACTERS = 30  # of a line
+N_ROOF_POINTS = 100  # of the roofline, which labels avoid
+MAX_TICKS, MAX_TICK_LENGTH = 6, 10**6  # powers of two that are written out below an axis
 ALIKE = 2.0  # operations whose intensities differ by less share a marker
 
 
 def plot_costs(report: CostReport, rates: Rates, file: str | Path) -> Path:
     """The roofline of a device with the operations of a model on it, and FLOPs per layer against sequence length."""
     _by_power(report.forward)  # raises if there is nothing to plot
+    source = f", source of {report.source_len:,}" if has_source(report.config) else ""
     with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
         roofline, growth = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1.15, 1)})
         _draw_roofline(roofline, report, rates)
         _draw_length(growth, report)
-        set_title(figure, f"{report.name}, {report.dtype}, batch {report.batch_size}, {report.seq_len:,} tokens")
+        sizes = f"batch {report.batch_size:,}, {report.seq_len:,} tokens{source}"
+        set_title(figure, f"{report.name}, {report.dtype}, {sizes}")
+        figure.draw_without_rendering()
+        _label_operations(roofline, report, rates)
     return Path(file)
 
 
-def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
-    """Operations whose intensities are alike share a marker: their names stand beside it."""
+def _passes(report: CostReport) -> list[tuple[str, Pass, str, str]]:
+    """Title, operations, marker and colour of each pass on the roofline."""
     passes = [(FORWARD, report.forward, "o", theme().colour(0))]
     if report.decode is not None:
         passes.append(("one decode step", report.decode, "D", theme().colour(1)))
-    clusters = [
-        (title, marker, colour, group)
-        for title, counted, marker, colour in passes
-        for group in _clusters(counted, report.bytes_per_element)
+    return passes
+
+
+def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
+    """Operations whose intensities are alike share a marker."""
+    drawn = [
+        (title, marker, colour, _clusters(counted, report.bytes_per_element, rates.ridge))
+        for title, counted, marker, colour in _passes(report)
     ]
-    intensities = [x for *_, group in clusters for x, _ in group]
-    low, high = min(0.2, *intensities) / 2, max(rates.ridge, *intensities) * 30
+    intensities = [cluster.intensity for *_, clusters in drawn for cluster in clusters]
+    low, high = min(0.2, *intensities) / 6, max(rates.ridge, *intensities) * 30
     axes.plot(
         [low, rates.ridge, high],
         [low * rates.bandwidth, rates.flops_per_second, rates.flops_per_second],
@@ -52,15 +66,10 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
         linewidth=1.2,
     )
     axes.axvline(rates.ridge, color=theme().grey, linewidth=0.8, linestyle=":")
-    for title, marker, colour, group in clusters:
-        x = sum(value for value, _ in group) / len(group)
-        y = rates.attainable_flops(x)
+    for title, marker, colour, clusters in drawn:
+        x = [cluster.intensity for cluster in clusters]
+        y = [rates.attainable_flops(value) for value in x]
         axes.plot(x, y, marker=marker, color=colour, markersize=7, linestyle="none", label=title)
-        names = "\n".join(name for _, name in group)
-        is_above = title == FORWARD and x < rates.ridge  # above the slope; decode steps stand below it
-        offset, corner = ((-7, 3), ("right", "bottom")) if is_above else ((8, -4), ("left", "top"))
-        style = {"ha": corner[0], "va": corner[1], "fontsize": 7.5, "color": colour}
-        axes.annotate(names, (x, y), offset, textcoords="offset points", **style)
     axes.set(
         xscale="log",
         yscale="log",
@@ -74,21 +83,51 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
     log_ticks(axes.xaxis)
     log_ticks(axes.yaxis)
     axes.grid(which="major")
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # one entry per pass
-    axes.legend(handles.values(), handles.keys(), loc="upper left")
+    axes.legend(loc="upper left")
 
 
-def _clusters(counted: Pass, bytes_per_element: int) -> list[list[tuple[float, str]]]:
-    """The operations of a pass as (FLOPs per byte, name), grouped where the next is less than `ALIKE` times larger."""
-    operations = {o.name: o for o in counted.operations if o.flops}
-    points = sorted((intensity(o, counted, bytes_per_element), name) for name, o in operations.items())
-    groups: list[list[tuple[float, str]]] = []
+def _label_operations(axes: Any, report: CostReport, rates: Rates) -> None:
+    """The names of each marker's operations, beside it."""
+    points, labels, colours = [], [], []
+    for _, counted, _, colour in _passes(report):
+        for cluster in _clusters(counted, report.bytes_per_element, rates.ridge):
+            points.append((cluster.intensity, rates.attainable_flops(cluster.intensity)))
+            labels.append(textwrap.fill(", ".join(cluster.names), LABEL_CHARACTERS))
+            colours.append(colour)
+    low, high = axes.get_xlim()
+    roof = [low * (high / low) ** (i / N_ROOF_POINTS) for i in range(N_ROOF_POINTS + 1)]
+    label_points(axes, points, labels, size=7.5, colours=colours, avoid=[(x, rates.attainable_flops(x)) for x in roof])
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    intensity: float  # FLOPs per byte: the mean
+    names: list[str]
+
+
+def _clusters(counted: Pass, bytes_per_element: int, ridge: float) -> list[_Cluster]:
+    """The operations of a pass, grouped where the next intensity is less than `ALIKE` times larger. No group lies on
+    both sides of the ridge. A name with several intensities gets its stage in front."""
+    operations = [o for o in counted.operations if o.flops]
+    points = sorted(((intensity(o, counted, bytes_per_element), o) for o in operations), key=lambda point: point[0])
+    groups: list[list[tuple[float, Operation]]] = []
     for point in points:
-        if groups and point[0] < ALIKE * groups[-1][0][0]:
+        start = groups[-1][0][0] if groups else 0.0
+        if groups and point[0] < ALIKE * start and not start < ridge <= point[0]:
             groups[-1].append(point)
         else:
             groups.append([point])
-    return groups
+    n_groups = Counter(name for group in groups for name in {o.name for _, o in group})
+    clusters = []
+    for group in groups:
+        names = [o.name if n_groups[o.name] == 1 else f"{_prefix(o.stage)} {o.name}" for _, o in group]
+        clusters.append(_Cluster(sum(value for value, _ in group) / len(group), list(dict.fromkeys(names))))
+    return clusters
+
+
+def _prefix(stage: str) -> str:
+    """ "first encoder layer, each direction" → "first encoder" """
+    return stage.partition(",")[0].removesuffix(" layer")
 
 
 def _draw_length(axes: Any, report: CostReport) -> None:
@@ -106,19 +145,21 @@ def _draw_length(axes: Any, report: CostReport) -> None:
         style = {"color": theme().colour(number), "linestyle": ("-", "--")[number]}
         axes.plot(lengths, values, marker=MARKERS[number], label=name, **style)
     if crossing is not None:
-        height = linear * crossing
-        axes.axvline(crossing, color=theme().grey, linewidth=0.8, linestyle=":")
-        axes.annotate(
-            f"equal at n = {crossing:,.0f}", (crossing, height), (-8, 10), textcoords="offset points", ha="right"
-        )
+        label = f"equal at n = {crossing:,.0f}"
+        axes.axvline(crossing, label=label, color=theme().grey, linewidth=0.8, linestyle=":")
     axes.set(
         xscale="log",
         yscale="log",
-        xlabel="sequence length n (tokens)",
+        xlabel="n (tokens of source and target)" if has_source(report.config) else "sequence length n (tokens)",
         ylabel="FLOPs of all layers",
         title="cost against length",
     )
-    _length_ticks(axes, lengths[::2])
+    if longest > MAX_TICK_LENGTH:
+        log_ticks(axes.xaxis)
+    else:
+        _length_ticks(axes, lengths[:: ceil(len(lengths) / MAX_TICKS)])
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top * 30)  # space for the legend
     log_ticks(axes.yaxis)
     axes.grid(which="major")
     axes.legend(loc="upper left")
