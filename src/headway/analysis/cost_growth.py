@@ -82,7 +82,10 @@ def measure_growth(
 ) -> Growth:
     """Time a GPT of the report's config, with random weights, at lengths that double up to `report.seq_len`."""
     if not isinstance(report.config, GPTConfig):
-        raise InputError(f"growth compares a gpt with an LSTM, and {report.name} is a {report.config.family}")
+        raise InputError(
+            f"growth compares a GPT with an LSTM of as many parameters, and {report.name} is of the family "
+            f"{report.config.family!r}: name a GPT, such as gpt-mini"
+        )
     lengths = [FIRST_LENGTH * 2**i for i in range(32) if FIRST_LENGTH * 2**i < report.seq_len] + [report.seq_len]
     config = report.config
     check_context(report)

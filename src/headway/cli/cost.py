@@ -99,6 +99,7 @@ def cost(
     from headway.costs.devices import find_device
     from headway.costs.operations import can_decode, has_source
     from headway.costs.report import cost_report
+    from headway.errors import ConfigError
 
     for flag, number in {
         "--batch-size": batch_size,
@@ -116,7 +117,12 @@ def cost(
         dtype = "bfloat16" if parse_device("auto").type == "cuda" else "float32"
     reports = []
     for model in models:
-        named = find_config(model, settings or ())
+        try:
+            named = find_config(model, settings or ())
+        except ConfigError as error:
+            if len(models) == 1:
+                raise
+            raise ConfigError(f"{model}: {error}", setting=error.setting) from None
         if named.note:
             print(f"note: {named.note}", file=sys.stderr)
         reports.append(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from headway.config import FAMILIES, RECIPES, ModelConfig, find_recipe, load_recipe, model_config
 from headway.config.presets import PRESETS
+from headway.config.published import NOT_BUILDABLE
 from headway.config.recipe_loading import parse_setting
 from headway.errors import ConfigError, suggest
 from headway.installed_files import INSTALLED_MODELS
@@ -20,6 +21,9 @@ class NamedConfig(NamedTuple):
 
 def find_config(name: str, settings: Sequence[str] = ()) -> NamedConfig:
     """The config of a model, with settings such as "vocab_size=40000" (or "model.vocab_size=40000") changed."""
+    for setting in settings:
+        if "=" not in setting:
+            raise ConfigError(f"--set {setting!r} is not of the form name=value, such as n_layers=2")
     overrides = dict(parse_setting(setting.removeprefix("model.")) for setting in settings)
     if name in FAMILIES or name in PRESETS:
         return NamedConfig(name, model_config(name, overrides))
@@ -29,6 +33,8 @@ def find_config(name: str, settings: Sequence[str] = ()) -> NamedConfig:
     is_recipe = path.is_file() and path.suffix == ".toml"
     if Run.exists(path) or is_recipe or (RECIPES / f"{name}.toml").is_file():
         return _from_recipe(name, overrides)
+    if name in NOT_BUILDABLE:
+        raise ConfigError(NOT_BUILDABLE[name].error(name), setting="model.name")
     names = [*FAMILIES, *PRESETS, *sorted(file.stem for file in RECIPES.glob("*.toml")), *INSTALLED_MODELS]
     hint = (
         "; `headway models` lists presets" if not path.exists() else ": it is neither a model, a run nor a .toml file"

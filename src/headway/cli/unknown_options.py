@@ -34,6 +34,7 @@ OLD_NAMES = {
 }
 # What other tools call an option.
 SYNONYMS = {
+    "--batch": "--batch-size",
     "--beam-size": "--num-beams",
     "--beams": "--num-beams",
     "--file": "--in",

@@ -411,11 +411,14 @@ def model_config(name: str, overrides: Mapping[str, Any] | None = None) -> Model
     2
     """
     from headway.config.presets import PRESETS  # presets are instances of the classes above
+    from headway.config.published import NOT_BUILDABLE
 
     base = None
     if isinstance(name, str):
         base = PRESETS[name] if name in PRESETS else FAMILIES[name]() if name in FAMILIES else None
     if base is None:
+        if isinstance(name, str) and name in NOT_BUILDABLE:
+            raise ConfigError(NOT_BUILDABLE[name].error(name), setting="model.name")
         names = [*FAMILIES, *PRESETS]
         raise ConfigError(
             f"no model family or preset named {name!r}."

@@ -22,6 +22,9 @@ class UnbuildableModel(NamedTuple):
     n_heads: int
     reason: str
 
+    def error(self, name: str) -> str:
+        return f"{name} cannot be built: Headway lacks {self.reason}"
+
 
 _GPT3 = "Brown et al. 2020, Table 2.1"
 _LLAMA1 = "Touvron et al. 2023a, Table 2"
