@@ -71,7 +71,7 @@ def pad_rows_and_tokens(values: Tensor, fill: int, max_len: int) -> Tensor:
     """Values per token (B, T), with rows padded as by `pad_rows`, and tokens to a multiple of `TOKEN_MULTIPLE`, but to
     at most `max_len`.
 
-    Multi30k then has about sixty shapes instead of a new one with every batch, for a fifth more padding.
+    The batches of the recipe multi30k-en-de then have 44 shapes instead of 333, with 29 % more tokens.
     """
     n_new_tokens = max(0, min(-values.shape[1] % TOKEN_MULTIPLE, max_len - values.shape[1]))
     return pad_rows(F.pad(values, (0, n_new_tokens), value=fill), fill)
