@@ -18,7 +18,7 @@ from headway.costs import (
     parameter_table,
 )
 from headway.costs.budget import parallelism
-from headway.costs.devices import DEVICES_VARIABLE, match_device
+from headway.costs.devices import DEVICES_VARIABLE, _read_devices, match_device
 from headway.costs.formula import symbols
 from headway.costs.operations import can_decode, has_source, product, product_elements, product_flops
 from headway.costs.rendering import render_comparison, render_explanation, render_report
@@ -198,6 +198,18 @@ def test_without_a_cache_every_token_is_a_prefill(window):
     assert report.uncached_generation_flops == expected
 
 
+@pytest.mark.parametrize(("source_len", "new_tokens"), [(5, 2), (40, 6), (3, 1)])
+def test_without_a_cache_a_source_is_encoded_once(source_len, new_tokens):
+    config = PRESETS["transformer-mini"]
+    report = cost_report(config, seq_len=4, source_len=source_len, new_tokens=new_tokens)
+    expected = 0
+    for i in range(new_tokens):
+        prefill = count_pass(config, "prefill", seq_len=4 + i, source_len=source_len)
+        operations = [o for o in prefill.operations if o.is_product and (i == 0 or o.stage != "encoder layer")]
+        expected += sum(o.repeats * prefill.flops(o) for o in operations)
+    assert report.uncached_generation_flops == expected
+
+
 @pytest.mark.parametrize("name", ["gpt-mini", "llama-mini", "transformer-mini"])
 @pytest.mark.parametrize("window", [1, 4, 10, 30])
 def test_a_prefill_with_a_window_has_the_scores_inside_it(name, window):
@@ -229,6 +241,40 @@ def test_a_decode_step_takes_at_least_as_long_as_reading_weights_and_cache():
     assert lower_bound_seconds(many, 2, rates) == pytest.approx(many.unmasked_flops / 1e15)
     scores = 2 * 32 * 2 * 64 * 4096 * 4096 * 4096  # and weighted sums, of all layers
     assert many.total_flops - many.unmasked_flops == scores * 4095 // (2 * 4096)
+
+
+@pytest.mark.parametrize(("name", "seq_len"), [("gpt2", 1), ("gpt2", 1024), ("lstm", 20)])
+def test_a_training_step_takes_as_long_as_its_forward_pass_and_the_products_of_its_backward_pass(name, seq_len):
+    report = cost_report(model_config(name), seq_len=seq_len, device=find_device("h200"))
+    forward = report.lower_bound_seconds(report.forward)
+    backward = 2 * report.forward.unmasked_flops / 989e12
+    assert report.training_lower_bound_seconds == pytest.approx(forward + backward, rel=0.05)
+
+
+@pytest.mark.parametrize("mask", ["none", "after-softmax"])
+def test_no_scores_are_skipped_where_all_are_computed(mask):
+    counted = count_pass(model_config("gpt-mini", {"attention_mask": mask}), "forward", seq_len=64)
+    assert counted.unmasked_flops == counted.total_flops
+
+
+def test_ddp_needs_space_for_its_gradients():
+    """Llama 2 7B at 4,096 tokens in bfloat16: weights, moments and gradients in float32 take 108 GB, copies of weights
+    13 GB and activations 26 GB. An H200 has 141 GB."""
+    sizes = {"seq_len": 4096, "device": find_device("h200")}
+    one, eight = (cost_report(PRESETS["llama-2-7b"], n_devices=n, **sizes) for n in (1, 8))
+    assert one.training_memory().total < 141e9 < eight.training_memory().total
+    assert eight.parallelism.startswith("use FSDP")
+
+
+def test_a_mask_after_the_softmax_saves_all_weights():
+    """Two matrices of weights per head and layer, in float32."""
+    full, masked = (
+        cost_report(model_config("gpt-mini", {"attention_mask": mask}), batch_size=2, seq_len=128)
+        .training_memory(device_type="cpu")
+        .activations
+        for mask in ("causal", "after-softmax")
+    )
+    assert masked - full >= 4 * 2 * 2 * 6 * 128 * 128 * 4  # bytes, matrices, rows, heads, weights, layers
 
 
 def test_budgets():
@@ -303,9 +349,13 @@ def test_devices_of_your_own(tmp_path, monkeypatch):
     file.write_text('["My GPU"]\nbfloat16 = 100e12\nbandwidth = 1e12\nmemory = 24e9\n')
     monkeypatch.setenv(DEVICES_VARIABLE, str(file))
     assert find_device("my-gpu").peak("float16") == 100e12
+    file.write_text('["h100"]\nbfloat16 = 1e12\nbandwidth = 1e12\nmemory = 24e9\n')  # instead of that of the table
+    _read_devices.cache_clear()
+    assert find_device("H100").memory == match_device("NVIDIA H100 80GB HBM3").memory == 24e9
     for text, message in {
         '["My GPU"]\nbandwith = 1e12\n': "bandwith",
         '["My GPU"]\nbandwidth = -1\nmemory = 1\n': "bandwidth=-1.0 must be above 0",
+        '["My GPU"]\nbandwidth = 1e12\nmemory = 24e9\n': "'My GPU' has no FLOP/s: add bfloat16",
         "[[": "is not a list of devices",
         "x = 1": "device 'x'",
     }.items():

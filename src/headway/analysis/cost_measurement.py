@@ -161,7 +161,7 @@ class CostMeasurement:
             "bandwidth": self.rates.bandwidth,
             "rows": [
                 {
-                    "name": row.name,
+                    "name": row.name.strip(),
                     "predicted_seconds": row.predicted,
                     "measured_seconds": row.measured,
                     "ratio": row.ratio,
@@ -196,7 +196,9 @@ def measure_costs(
         passes = [TimedPass("forward pass", report.forward, median_seconds(forward, device))]
         passes += _inner_passes(report.forward, forward, model, device)
     passes += time_generation(report, model, meter, ids=ids, source=source, on_progress=on_progress)
-    least = report.unmasked_training_flops / meter.rates.flops_per_second
+    report = replace(report, rates_=meter.rates)
+    least = report.training_lower_bound_seconds
+    assert least is not None
     on_progress(f"forward and backward pass, at least {format_seconds(least)}")
     seconds = median_seconds(_training_pass(model, ids, source), device)
     rows = [timed.row(report, meter.rates) for timed in passes]

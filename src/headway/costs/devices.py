@@ -96,7 +96,7 @@ DEVICES = {
         _spec("RTX 3090", 71, 35.6, 936, 24),
         _spec("RTX 4090", 165, 82.6, 1008, 24),
         _spec("RTX 5090", 209.5, 104.8, 1792, 32),
-        _spec("MI250X", 383, 47.9, 3277, 128),
+        _spec("MI250X", 383, 95.7, 3277, 128),
         _spec("MI300X", 1307, 163.4, 5300, 192),
         # Apple gives one rate, and none since the M3; a chip's memory is the largest that is sold with it.
         _spec("M1", None, 2.6, 68, 16),
@@ -114,7 +114,8 @@ DEVICES = {
 def find_device(name: str) -> DeviceSpec:
     """A device of the table, or of your own file, by its name; case, "-", "_" and the vendor do not matter."""
     words = set(_normalized(name).split()) - VENDORS
-    device = next((spec for key, spec in all_devices().items() if set(_normalized(key).split()) == words), None)
+    matches = [spec for key, spec in all_devices().items() if set(_normalized(key).split()) == words]
+    device = matches[-1] if matches else None  # your own come last
     if device is None:
         names = list(all_devices())
         raise ConfigError(
@@ -133,7 +134,7 @@ def match_device(name: str) -> DeviceSpec | None:
     """The device of which `name`, such as "NVIDIA A100-SXM4-80GB", has all words; None if there is none."""
     words = set(_normalized(name).split())
     matches = [device for device in all_devices() if set(_normalized(device).split()) <= words]
-    return all_devices()[max(matches, key=len)] if matches else None
+    return all_devices()[max(reversed(matches), key=len)] if matches else None
 
 
 def peak_flops(name: str) -> float | None:
@@ -177,6 +178,8 @@ def _read_device(name: str, table: Any, file: Path) -> DeviceSpec:
     for key, value in {"bandwidth": row.bandwidth, "memory": row.memory, **flops}.items():
         if not 0 < value < float("inf"):
             raise ConfigError(f"{file}, device {name!r}: {key}={value} must be above 0 and finite")
+    if not flops:
+        raise ConfigError(f"{file}, device {name!r} has no FLOP/s: add bfloat16, float16, float32 or float64")
     return DeviceSpec(name, flops, row.bandwidth, row.memory, source=str(file))
 
 

@@ -127,7 +127,7 @@ def _cpu_memory(
         saved_bytes += n_tokens * layer_bytes  # all of the layer being recomputed
     saved_bytes += n_tokens * 12 * c.d_model
     hidden = (3 if c.feed_forward == "swiglu" else 2) * c.d_ff
-    has_scores = _materialises_scores(c) or c.positions == "relative"  # whose biases have gradients
+    has_scores = _saved_scores(c) or c.positions == "relative"  # whose biases have gradients
     scores = 2 * c.n_heads * seq_len if has_scores else 0
     activations = saved_bytes + n_tokens * 4 * (hidden + 3 * c.d_model + scores)  # gradients of those of one layer
     if train.checkpoint_activations:
@@ -158,9 +158,15 @@ def _live_logits(n_tokens: int, vocab_size: int) -> int:
     return min(n_tokens, 2 * n_rows) * vocab_size
 
 
-def _materialises_scores(c: StackConfig) -> bool:
-    """Whether attention on a CPU holds all scores: its fused kernel has no dropout."""
-    return bool(c.dropout) and not isinstance(c, TransformerConfig)  # which has none on attention
+def _saved_scores(c: StackConfig) -> int:
+    """How often attention on a CPU saves all its weights for the backward pass: never in the fused kernel, which has no
+    dropout and no mask after the softmax. This counts too much for encoders, which never mask after the softmax."""
+    has_dropout = bool(c.dropout) and not isinstance(c, TransformerConfig)  # which has none on attention
+    return 3 if has_dropout else 2 if _masks_after_softmax(c) else 0
+
+
+def _masks_after_softmax(c: StackConfig) -> bool:
+    return getattr(c, "attention_mask", "causal") == "after-softmax"
 
 
 def _layer_bytes(c: StackConfig, batch_size: int, seq_len: int, bytes_per_element: int, device_type: str) -> float:
@@ -179,6 +185,8 @@ def _layer_bytes(c: StackConfig, batch_size: int, seq_len: int, bytes_per_elemen
         if c.positions in ("relative", "alibi"):  # one bias for all sequences, in each layer
             elements += c.n_heads * seq_len / batch_size
         layer_bytes = 8 * c.d_model + bytes_per_element * elements + 4 * c.n_heads  # and the scores' log-sum-exp
+        if _masks_after_softmax(c):  # weights before and after the mask in float32, and cast
+            layer_bytes += (8 + (bytes_per_element if bytes_per_element < 4 else 0)) * c.n_heads * seq_len
         return layer_bytes + (2 * c.d_model if c.dropout else 0)  # masks, one byte per element
     # On a CPU nothing is fused: the projection of attention is saved, RMSNorm saves its normed input too, rotary
     # positions make new queries and keys, grouped keys and values are repeated, and dropout and biases need all scores.
@@ -189,8 +197,10 @@ def _layer_bytes(c: StackConfig, batch_size: int, seq_len: int, bytes_per_elemen
         floats += 2 * heads - c.n_kv_heads * c.d_head
     if c.dropout:
         floats += 2 * c.d_model
-    if _materialises_scores(c):
-        floats += 3 * c.n_heads * seq_len
+    if c.similarity == "cosine":  # normalised queries and keys: measured
+        floats += 2 * (heads + c.n_kv_heads * c.d_head)
+    if n_saved := _saved_scores(c):
+        floats += n_saved * c.n_heads * seq_len
     elif c.positions == "relative":
         floats += c.n_heads * seq_len
     elif c.positions == "alibi":

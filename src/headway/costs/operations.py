@@ -284,9 +284,10 @@ def _layer(
 ) -> list[Operation]:
     """A Transformer layer: `queries` tokens per sequence attend to `keys` tokens; with `source`, to that many more."""
     heads, kv_heads, hidden = widths(c)
+    skips_masked = is_causal and getattr(c, "attention_mask", "causal") == "causal"
     rows = [
         product("Q/K/V projections", stage, queries, d, heads + 2 * kv_heads),
-        *_attention("", stage, queries, keys, heads, kv_heads, is_causal=is_causal, window=window),
+        *_attention("", stage, queries, keys, heads, kv_heads, skips_masked=skips_masked, window=window),
         product("output projection", stage, queries, heads, d),
     ]
     if source is not None:
@@ -325,12 +326,12 @@ def _attention(
     heads: Formula,
     kv_heads: Formula,
     *,
-    is_causal: bool = False,
+    skips_masked: bool = False,
     window: Formula | None = None,
 ) -> list[Operation]:
     visible = keys if window is None else window  # keys that each query has a score for
     scores = b * h * queries * visible
-    masked = b * visible * (visible - 1) * heads if is_causal else ZERO  # all but n (n + 1) / 2 of n² scores
+    masked = b * visible * (visible - 1) * heads if skips_masked else ZERO  # all but n (n + 1) / 2 of n² scores
     return [
         Operation(
             f"{prefix}scores",

@@ -68,8 +68,7 @@ def render_comparison(reports: Sequence[CostReport]) -> str:
     ]
     notes = [f"note: {report.name}: {note}" for report in reports for note in report.notes()]
     sizes = f"batch {reports[0].batch_size:,}, {reports[0].dtype}"
-    device, n_devices = reports[0].device, reports[0].n_devices
-    on = "" if device is None else f", on {device.name}" if n_devices == 1 else f", on {n_devices:,} × {device.name}"
+    on = "" if reports[0].device is None else f", on {_devices(reports[0])}"
     return "\n".join([f"{sizes}{on}", "", render_table(columns), *([""] if notes else []), *notes])
 
 
@@ -171,10 +170,15 @@ def _legend(report: CostReport) -> str:
 def _title(report: CostReport) -> str:
     n_params = "" if report.n_params is None else f", {report.n_params:,} parameters"
     source = f", source of {report.source_len:,} tokens" if has_source(report.config) else ""
-    device = f", on {report.device.name}" if report.device is not None else ""
+    device = "" if report.device is None else f", on {_devices(report)}"
     family = f" ({report.config.family})" if report.name != report.config.family else ""
-    sizes = f"batch of {report.batch_size:,} × {report.seq_len:,} tokens"
+    sizes = f"batch of {report.batch_size:,} × {report.seq_len:,} tokens" + (" each" if report.n_devices > 1 else "")
     return f"{report.name}{family}{n_params}; {sizes}{source}, {report.dtype}{device}"
+
+
+def _devices(report: CostReport) -> str:
+    assert report.device is not None
+    return report.device.name if report.n_devices == 1 else f"{report.n_devices:,} × {report.device.name}"
 
 
 def _parameters(report: CostReport) -> str:
@@ -308,7 +312,8 @@ def _training_rows(report: CostReport) -> list[tuple[str, str]]:
     memory, small = report.training_memory(), report.training_memory(checkpoint_activations=True)
     if memory is not None and small is not None:
         state = memory.weights + memory.weight_copies + memory.gradients + memory.optimizer_state
-        rows.append(("training memory", f"{format_bytes(memory.total)} with AdamW on one device"))
+        on = "one device" if report.n_devices == 1 else f"each of {report.n_devices:,} devices by DDP"
+        rows.append(("training memory", f"{format_bytes(memory.total)} with AdamW on {on}"))
         rows.append(("  weights, copies, gradients, moments", f"{format_bytes(state)} at the peak"))
         with_checkpointing = f"{format_bytes(small.activations)} with activation checkpointing"
         rows.append(("  activations", f"{format_bytes(memory.activations)}; {with_checkpointing}"))

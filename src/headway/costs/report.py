@@ -1,6 +1,6 @@
 """All costs of one model at one size, for the table of `headway cost` and for `--json`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import comb
 from typing import Any
@@ -137,8 +137,8 @@ class CostReport:
             slope, curvature = second - first, third - 2 * second + first
             n_tokens = end - start + 1
             total += n_tokens * first + comb(n_tokens, 2) * slope + comb(n_tokens, 3) * curvature
-        encoder = sum(o.repeats * self.prefill.flops(o) for o in self.prefill.operations if o.stage == "encoder layer")
-        return total - (self.new_tokens - 1) * encoder  # the source is encoded once
+        encoder = replace(self.prefill, operations=[o for o in self.prefill.operations if o.stage == "encoder layer"])
+        return total - (self.new_tokens - 1) * encoder.total_flops  # the source is encoded once
 
     def _decode_ends(self) -> list[tuple[Pass, int]]:
         """The first and the last decode step of each stretch over which costs grow by the same amount per step, and
@@ -201,7 +201,11 @@ class CostReport:
 
     @property
     def training_lower_bound_seconds(self) -> float | None:
-        return None if self.rates is None else self.unmasked_training_flops / self.rates.flops_per_second
+        """That of the forward pass, and the FLOPs of the backward pass at peak."""
+        forward = self.lower_bound_seconds(self.forward)
+        if self.rates is None or forward is None:
+            return None
+        return forward + (self.unmasked_training_flops - self.forward.unmasked_flops) / self.rates.flops_per_second
 
     @property
     def total_tokens(self) -> int:
@@ -217,7 +221,8 @@ class CostReport:
         return max(0, int((self.device.memory - self.weight_bytes) // max(1, state.nbytes)))
 
     def training_memory(self, *, checkpoint_activations: bool = False, device_type: str = "cuda") -> Memory | None:
-        """Of one device that trains this batch with AdamW, in the dtype of the report; Transformers only."""
+        """Of each device that trains this batch with AdamW, in the dtype of the report, with DDP if there are several:
+        it holds gradients in buckets of its own. Transformers only."""
         if not isinstance(self.config, StackConfig) or self.n_params is None:
             return None
         return training_memory(
@@ -227,6 +232,7 @@ class CostReport:
             batch_size=self.batch_size,
             seq_len=self.seq_len,
             source_len=self.source_len,
+            ranks=self.n_devices,
             bytes_per_element=self.bytes_per_element,
             device_type=device_type,
         )
