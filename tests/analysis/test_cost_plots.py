@@ -1,5 +1,7 @@
 """The roofline: which operations share a marker, and where their names stand."""
 
+from string import ascii_uppercase as LETTERS
+
 import pytest
 
 from headway.analysis.cost_plots import _clusters, plot_costs
@@ -11,7 +13,7 @@ from headway.costs.roofline import Rates, intensity
 
 def clusters(name, **sizes):
     report = cost_report(model_config(name), device=find_device("h100"), **sizes)
-    return report, _clusters(report.forward, report.bytes_per_element, report.rates.ridge)
+    return report, _clusters(report.forward, report.bytes_per_element, report.rates.ridge, iter(LETTERS))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "transformer", "bahdanau", "lstm", "bert", "seq2seq", "nplm"])
@@ -37,7 +39,7 @@ def test_encoder_and_decoder_are_told_apart_where_they_differ():
 @pytest.mark.parametrize("ridge", [1.0, 30.0, 285.0, 1e4])
 def test_no_marker_stands_for_operations_on_both_sides_of_the_ridge(ridge):
     report = cost_report(model_config("gpt2"), seq_len=1024)
-    for group in _clusters(report.forward, 2, ridge):
+    for group in _clusters(report.forward, 2, ridge, iter(LETTERS)):
         members = [o for o in report.forward.operations if o.name in group.names]
         assert len({intensity(o, report.forward, 2) < ridge for o in members}) == 1
 

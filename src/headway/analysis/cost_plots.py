@@ -1,9 +1,10 @@
 """Pictures of costs: the roofline with every operation on it, FLOPs against sequence length, measured growth, and times
 of generation beside their lower bounds."""
 
+import string
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from headway.analysis.cost_growth import Growth
 from headway.analysis.cost_measurement import GenerationPoint
-from headway.analysis.plotting import MARKERS, label_points, log_ticks, open_figure, set_title, theme
+from headway.analysis.plotting import MARKERS, legend_entry, log_ticks, open_figure, set_title, theme
 from headway.costs.formula import Formula
 from headway.costs.operations import Operation, Pass, has_source
 from headway.costs.report import CostReport
@@ -19,11 +20,10 @@ from headway.costs.roofline import Rates, intensity
 from headway.errors import InputError
 
 WIDTH, HEIGHT = 8.5, 4.5  # inches
+LINE_HEIGHT = 0.19  # inches, of a line of the key below a roofline
 MIN_LENGTH = 16
-FORWARD = "forward pass"
 BOUND: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0}  # of lower bounds
-LABEL_CHARACTERS = 30  # of a line
-N_ROOF_POINTS = 100  # of the roofline, which labels avoid
+KEY_CHARACTERS = 58  # of a line of the key
 MAX_TICKS, MAX_TICK_LENGTH = 6, 10**6  # powers of two that are written out below an axis
 ALIKE = 2.0  # operations whose intensities differ by less share a marker
 
@@ -32,32 +32,59 @@ def plot_costs(report: CostReport, rates: Rates, file: str | Path) -> Path:
     """The roofline of a device with the operations of a model on it, and FLOPs per layer against sequence length."""
     _by_power(report.forward)  # raises if there is nothing to plot
     source = f", source of {report.source_len:,}" if has_source(report.config) else ""
-    with open_figure(file, width=WIDTH, height=HEIGHT) as figure:
+    passes = _drawn_passes(report, rates)
+    height = HEIGHT + LINE_HEIGHT * (1 + max(drawn.n_key_lines for drawn in passes))
+    with open_figure(file, width=WIDTH, height=height) as figure:
         roofline, growth = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1.15, 1)})
-        _draw_roofline(roofline, report, rates)
+        _draw_roofline(roofline, passes, rates)
         _draw_length(growth, report)
-        sizes = f"batch {report.batch_size:,}, {report.seq_len:,} tokens{source}"
+        _draw_key(figure, passes)
+        sizes = f"batch of {report.batch_size:,} × {report.seq_len:,} tokens{source}"
         set_title(figure, f"{report.name}, {report.dtype}, {sizes}")
-        figure.draw_without_rendering()
-        _label_operations(roofline, report, rates)
     return Path(file)
 
 
-def _passes(report: CostReport) -> list[tuple[str, Pass, str, str]]:
-    """Title, operations, marker and colour of each pass on the roofline."""
-    passes = [(FORWARD, report.forward, "o", theme().colour(0))]
+@dataclass(frozen=True)
+class _Cluster:
+    letter: str
+    intensity: float  # FLOPs per byte: the mean
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class _DrawnPass:
+    """A pass on the roofline: operations whose intensities are alike share a marker, which has a letter."""
+
+    title: str
+    clusters: list[_Cluster]
+    marker: str
+    size: int
+    colour: str
+    offset: tuple[int, int]  # of the letters from their markers, in points
+
+    @property
+    def key(self) -> dict[str, str]:
+        """Letter → the names of the operations, in lines."""
+        return {cluster.letter: textwrap.fill(", ".join(cluster.names), KEY_CHARACTERS) for cluster in self.clusters}
+
+    @property
+    def n_key_lines(self) -> int:
+        return sum(names.count("\n") + 1 for names in self.key.values())
+
+
+def _drawn_passes(report: CostReport, rates: Rates) -> list[_DrawnPass]:
+    """The forward pass, lettered above its markers, and a decode step, whose smaller markers are lettered below."""
+    letters = iter(string.ascii_uppercase + string.ascii_lowercase)
+    clusters = _clusters(report.forward, report.bytes_per_element, rates.ridge, letters)
+    passes = [_DrawnPass("forward pass", clusters, "o", 9, theme().colour(0), (-6, 6))]
     if report.decode is not None:
-        passes.append(("one decode step", report.decode, "D", theme().colour(1)))
+        clusters = _clusters(report.decode, report.bytes_per_element, rates.ridge, letters)
+        passes.append(_DrawnPass("one decode step", clusters, "D", 5, theme().colour(1), (6, -6)))
     return passes
 
 
-def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
-    """Operations whose intensities are alike share a marker."""
-    drawn = [
-        (title, marker, colour, _clusters(counted, report.bytes_per_element, rates.ridge))
-        for title, counted, marker, colour in _passes(report)
-    ]
-    intensities = [cluster.intensity for *_, clusters in drawn for cluster in clusters]
+def _draw_roofline(axes: Any, passes: Sequence[_DrawnPass], rates: Rates) -> None:
+    intensities = [cluster.intensity for drawn in passes for cluster in drawn.clusters]
     low, high = min(0.2, *intensities) / 6, max(rates.ridge, *intensities) * 30
     axes.plot(
         [low, rates.ridge, high],
@@ -66,10 +93,15 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
         linewidth=1.2,
     )
     axes.axvline(rates.ridge, color=theme().grey, linewidth=0.8, linestyle=":")
-    for title, marker, colour, clusters in drawn:
-        x = [cluster.intensity for cluster in clusters]
-        y = [rates.attainable_flops(value) for value in x]
-        axes.plot(x, y, marker=marker, color=colour, markersize=7, linestyle="none", label=title)
+    for drawn in passes:
+        style = {"marker": drawn.marker, "color": drawn.colour, "markersize": drawn.size, "linestyle": "none"}
+        for cluster in drawn.clusters:
+            point = (cluster.intensity, rates.attainable_flops(cluster.intensity))
+            axes.plot(*point, **style)
+            axes.annotate(
+                cluster.letter, point, drawn.offset, textcoords="offset points", ha="center", va="center",
+                fontsize=9, color=drawn.colour,
+            )  # fmt: skip
     axes.set(
         xscale="log",
         yscale="log",
@@ -79,33 +111,27 @@ def _draw_roofline(axes: Any, report: CostReport, rates: Rates) -> None:
         title=f"{rates.name or 'device'}: memory-bound left of {rates.ridge:,.0f} FLOPs per byte",
     )
     bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom / 3, top * 4)
+    axes.set_ylim(bottom / 2, top * 3)
     log_ticks(axes.xaxis)
     log_ticks(axes.yaxis)
     axes.grid(which="major")
-    axes.legend(loc="upper left")
 
 
-def _label_operations(axes: Any, report: CostReport, rates: Rates) -> None:
-    """The names of each marker's operations, beside it."""
-    points, labels, colours = [], [], []
-    for _, counted, _, colour in _passes(report):
-        for cluster in _clusters(counted, report.bytes_per_element, rates.ridge):
-            points.append((cluster.intensity, rates.attainable_flops(cluster.intensity)))
-            labels.append(textwrap.fill(", ".join(cluster.names), LABEL_CHARACTERS))
-            colours.append(colour)
-    low, high = axes.get_xlim()
-    roof = [low * (high / low) ** (i / N_ROOF_POINTS) for i in range(N_ROOF_POINTS + 1)]
-    label_points(axes, points, labels, size=7.5, colours=colours, avoid=[(x, rates.attainable_flops(x)) for x in roof])
+def _draw_key(figure: Any, passes: Sequence[_DrawnPass]) -> None:
+    """Below the panels: what each letter stands for."""
+    most = max(drawn.n_key_lines for drawn in passes)
+    for drawn, corner in zip(passes, ("left", "right"), strict=False):
+        marker = {"color": drawn.colour, "marker": drawn.marker, "markersize": drawn.size}
+        entries = [legend_entry("line", label=drawn.title, linestyle="none", **marker)]
+        for letter, names in drawn.key.items():
+            style = {"color": drawn.colour, "marker": f"$\\mathrm{{{letter}}}$", "markersize": 6, "markeredgewidth": 0}
+            entries.append(legend_entry("line", label=names, linestyle="none", **style))
+        # Legends are aligned at their bottom: blank lines align these at the top.
+        entries += [legend_entry("line", label=" ", linestyle="none")] * (most - drawn.n_key_lines)
+        figure.legend(handles=entries, loc=f"outside lower {corner}", alignment="left", fontsize=8, frameon=False)
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    intensity: float  # FLOPs per byte: the mean
-    names: list[str]
-
-
-def _clusters(counted: Pass, bytes_per_element: int, ridge: float) -> list[_Cluster]:
+def _clusters(counted: Pass, bytes_per_element: int, ridge: float, letters: Iterator[str]) -> list[_Cluster]:
     """The operations of a pass, grouped where the next intensity is less than `ALIKE` times larger. No group lies on
     both sides of the ridge. A name with several intensities gets its stage in front."""
     operations = [o for o in counted.operations if o.flops]
@@ -121,7 +147,8 @@ def _clusters(counted: Pass, bytes_per_element: int, ridge: float) -> list[_Clus
     clusters = []
     for group in groups:
         names = [o.name if n_groups[o.name] == 1 else f"{_prefix(o.stage)} {o.name}" for _, o in group]
-        clusters.append(_Cluster(sum(value for value, _ in group) / len(group), list(dict.fromkeys(names))))
+        mean = sum(value for value, _ in group) / len(group)
+        clusters.append(_Cluster(next(letters), mean, list(dict.fromkeys(names))))
     return clusters
 
 
@@ -144,9 +171,6 @@ def _draw_length(axes: Any, report: CostReport) -> None:
     for number, (name, values) in enumerate(lines):
         style = {"color": theme().colour(number), "linestyle": ("-", "--")[number]}
         axes.plot(lengths, values, marker=MARKERS[number], label=name, **style)
-    if crossing is not None:
-        label = f"equal at n = {crossing:,.0f}"
-        axes.axvline(crossing, label=label, color=theme().grey, linewidth=0.8, linestyle=":")
     axes.set(
         xscale="log",
         yscale="log",
@@ -154,12 +178,16 @@ def _draw_length(axes: Any, report: CostReport) -> None:
         ylabel="FLOPs of all layers",
         title="cost against length",
     )
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top * 30)  # space for the legend
+    if crossing is not None:
+        x, y = [crossing, crossing], [bottom, linear * crossing]
+        label = f"equal at n = {crossing:,.0f}"
+        axes.plot(x, y, label=label, color=theme().grey, linewidth=0.8, linestyle=":")
     if longest > MAX_TICK_LENGTH:
         log_ticks(axes.xaxis)
     else:
         _length_ticks(axes, lengths[:: ceil(len(lengths) / MAX_TICKS)])
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom, top * 30)  # space for the legend
     log_ticks(axes.yaxis)
     axes.grid(which="major")
     axes.legend(loc="upper left")

@@ -310,33 +310,20 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
-def label_points(
-    axes: Any,
-    points: Sequence[tuple[float, float]],
-    labels: Sequence[str],
-    *,
-    size: float = 8,
-    colours: Sequence[str] | None = None,
-    avoid: Sequence[tuple[float, float]] = (),
-) -> None:
-    """Write a label beside each point, where it covers no label, no point, none of the places to `avoid` and no legend;
-    far ones get a thin line to theirs. Sizes are measured: draw everything else first, and settle the layout by
-    `figure.draw_without_rendering()`."""
+def label_points(axes: Any, points: Sequence[tuple[float, float]], labels: Sequence[str], *, size: float = 8) -> None:
+    """Write a label beside each point, where it covers no other label and no point; far ones get a thin line to theirs.
+    Sizes are measured: draw everything else first, and settle the layout by `figure.draw_without_rendering()`."""
     figure = axes.get_figure()
-    colours = colours or [theme().text] * len(points)
     texts = [
         axes.annotate(figure_text(label), point, (0, 0), textcoords="offset points", ha="center", va="center",
-                      fontsize=size, color=colour)
-        for point, label, colour in zip(points, labels, colours, strict=True)
+                      fontsize=size)
+        for point, label in zip(points, labels, strict=True)
     ]  # fmt: skip
     scale = figure.dpi / 72  # pixels per point of a font
     places = [axes.transData.transform(point) for point in points]
     boxes = [text.get_window_extent() for text in texts]
     radius = 4 * scale
     taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in places]  # the points
-    taken += [(x - scale, y - scale, x + scale, y + scale) for x, y in map(axes.transData.transform, avoid)]
-    if (legend := axes.get_legend()) is not None:
-        taken.append(legend.get_window_extent().extents)
     area = axes.get_window_extent()
     for text, (x, y), box, point in zip(texts, places, boxes, points, strict=True):
         width, height = box.width, box.height
@@ -360,7 +347,7 @@ _Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 def _label_places(x: float, y: float, width: float, height: float, radius: float) -> Iterator[_Box]:
     """Boxes of this size around a point, the nearest first."""
-    for ring in (1.0, 2.5, 4.5, 7.0, 10.0, 14.0):
+    for ring in (1.0, 2.5, 4.5, 7.0):
         for across, up in _SIDES:
             left = x + across * (radius * ring + width / 2) - width / 2
             bottom = y + up * (radius * ring + height / 2) - height / 2
