@@ -31,14 +31,18 @@ def models(
       headway models llama gpt3
       headway models bert --json
     """
+    from headway.config import FAMILIES
     from headway.errors import InputError, suggest
 
     rows = _rows()
     if words:
         kept = [row for row in rows if any(word.lower() in f"{row['name']} {row['family']}" for word in words)]
         if not kept:
-            names = [str(row["name"]) for row in rows]
-            raise InputError(f"no model has {' or '.join(words)} in its name or family.{suggest(words[0], names)}")
+            if words[0] in FAMILIES:
+                hint = f" {words[0]} is a family: `headway cost {words[0]}`"
+            else:
+                hint = suggest(words[0], [str(row["name"]) for row in rows])
+            raise InputError(f"no preset has {' or '.join(words)} in its name or family.{hint}")
         rows = kept
     if json:
         print_json({"models": rows})

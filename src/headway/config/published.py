@@ -66,7 +66,7 @@ PUBLISHED: dict[str, PublishedModel] = {
     "llama-3-405b": PublishedModel(2024, _LLAMA3, "405B", 15.6e12),
 }
 
-_T5_REASON = "bucketed relative position biases, unscaled attention"
+_T5_REASON = "bucketed relative position biases"
 NOT_BUILDABLE: dict[str, UnbuildableModel] = {
     "t5-small": UnbuildableModel(PublishedModel(2019, _T5, "60M", 1e12), "6+6", 512, 8, _T5_REASON),
     "t5-base": UnbuildableModel(PublishedModel(2019, _T5, "220M", 1e12), "12+12", 768, 12, _T5_REASON),

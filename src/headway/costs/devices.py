@@ -113,28 +113,27 @@ DEVICES = {
 
 def find_device(name: str) -> DeviceSpec:
     """A device of the table, or of your own file, by its name; case, "-", "_" and the vendor do not matter."""
-    words = set(_normalized(name).split()) - VENDORS
-    matches = [spec for key, spec in all_devices().items() if set(_normalized(key).split()) == words]
-    device = matches[-1] if matches else None  # your own come last
-    if device is None:
-        names = list(all_devices())
-        raise ConfigError(
-            f"no device named {name!r}."
-            + suggest(
-                _normalized(name).upper(),
-                names,
-                otherwise=f" There are {', '.join(names)}; to add one, see the file in ${DEVICES_VARIABLE}",
-            ),
-            setting="device",
-        )
-    return device
+    words = _words(name)
+    matches = [spec for key, spec in all_devices().items() if _words(key) == words]
+    if matches:
+        return matches[-1]  # your own come last
+    names = list(all_devices())
+    others = f" There are {', '.join(names)}; docs/costs.md says how to add your own, in {DEVICES_FILE}"
+    similar = match_device(name)
+    hint = suggest(_normalized(name).upper(), names, otherwise=others)
+    raise ConfigError(
+        f"no device named {name!r}." + (hint if similar is None else f" Did you mean {similar.name!r}?"),
+        setting="device",
+    )
 
 
 def match_device(name: str) -> DeviceSpec | None:
     """The device of which `name`, such as "NVIDIA A100-SXM4-80GB", has all words; None if there is none."""
-    words = set(_normalized(name).split())
-    matches = [device for device in all_devices() if set(_normalized(device).split()) <= words]
-    return all_devices()[max(reversed(matches), key=len)] if matches else None
+    words, devices = _words(name), all_devices()
+    matches = [device for device in devices if _words(device) <= words]
+    if not matches:
+        return None
+    return devices[max(reversed(matches), key=lambda device: len("".join(_words(device))))]
 
 
 def peak_flops(name: str) -> float | None:
@@ -161,8 +160,10 @@ def _read_devices(file: Path, *, is_named: bool) -> dict[str, DeviceSpec]:
         tables = tomllib.loads(read_utf8(file, max_bytes=MAX_FILE_BYTES, error=ConfigError))
     except ConfigError:
         raise
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist: ${DEVICES_VARIABLE} names it") from None
     except (ValueError, OSError, RecursionError) as error:
-        raise ConfigError(f"{file} is not a list of devices in TOML ({error}); see headway.costs.devices") from None
+        raise ConfigError(f"{file} is not a list of devices in TOML ({error}); docs/costs.md has an example") from None
     return {name: _read_device(name, table, file) for name, table in tables.items()}
 
 
@@ -181,6 +182,12 @@ def _read_device(name: str, table: Any, file: Path) -> DeviceSpec:
     if not flops:
         raise ConfigError(f"{file}, device {name!r} has no FLOP/s: add bfloat16, float16, float32 or float64")
     return DeviceSpec(name, flops, row.bandwidth, row.memory, source=str(file))
+
+
+def _words(name: str) -> set[str]:
+    """Of a device's name, without its vendor, unless there is nothing else."""
+    words = set(_normalized(name).split())
+    return words - VENDORS or words
 
 
 def _normalized(name: str) -> str:

@@ -215,8 +215,12 @@ class SummaryAnswer:
             return Verdict(True, "")
         full_names = {_without(m, "d"): m for m in self.with_d} if not has_d else {m: m for m in self.with_d}
         reasons = [f"{describe_monomial(m)} is missing: {REASONS[describe_monomial(full_names[m])]}." for m in missing]
-        reasons += [f"{describe_monomial(m)} does not occur: nothing pairs that many tokens." for m in extra]
+        reasons += [f"{describe_monomial(m)} does not occur: {_why_not(m)}." for m in extra]
         return Verdict(False, "\n".join(sorted(reasons)))
+
+
+def _why_not(monomial: Monomial) -> str:
+    return "nothing pairs that many tokens" if _lengths(monomial) else "leave out what does not grow with n or s"
 
 
 def _lengths(monomial: Monomial) -> int:
