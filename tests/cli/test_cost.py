@@ -83,9 +83,15 @@ def test_costs_of_recipes_runs_and_directories(workspace, monkeypatch, capsys):
         ("cost lstm --window 4", 2, "none of these models has a KV cache"),
         ("cost gpt2 --device h200 --dtype float64", 2, "choose from bfloat16, float32"),
         ("cost ngram --measure", 1, "no matrix products to measure"),
+        (
+            "cost transformer-mini --set positions=learned --measure --seq-len 8 --source-len 999",
+            1,
+            "lower --source-len",
+        ),
+        ("models lstm", 1, "no preset has lstm in its name or family. lstm is a family: `headway cost lstm`"),
         ("cost lstm --growth", 1, "growth compares a GPT with an LSTM"),
         ("cost llama-2-7b --measure --batch-size 100000", 2, "lower --batch-size or --seq-len"),
-        ("models nothing-like-this", 1, "no model has nothing-like-this"),
+        ("models nothing-like-this", 1, "no preset has nothing-like-this"),
         ("show model gpt22", 2, "Did you mean 'gpt2'?"),
     ],
 )

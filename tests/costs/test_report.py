@@ -317,7 +317,8 @@ def test_advice_on_parallelism(n_params, activations, checkpointed, n_devices, b
         ("seq2seq", "n + s", "s + n between two tokens"),
         ("bahdanau", "n + s", "1 from the source to a target token"),
         ("nplm", "1", "1 between two tokens of the window"),
-        ("ngram", "1", "none"),
+        ("ngram", "0", "none: there are no layers"),
+        ("bow", "0", "none: there are no layers"),
     ],
 )
 def test_sequential_steps_and_the_longest_path(family, steps, path):
@@ -336,8 +337,8 @@ def test_devices_are_found_by_name():
     assert match_device("NVIDIA A100-SXM4-80GB").memory == 80e9
     assert match_device("Radeon") is None
     assert find_device("nvidia-h100-pcie").bandwidth == 2000e9
-    for wrong in ("h20", "rtx-3090-ti", "h100 foo"):
-        with pytest.raises(ConfigError, match="no device named"):
+    for wrong, hint in {"h20": "H200", "h100 foo": "H100", "a100 80gb": "A100", "A100-SXM4-40GB": "A100 40GB"}.items():
+        with pytest.raises(ConfigError, match=f"no device named '{wrong}'. Did you mean '{hint}'"):
             find_device(wrong)
     assert cost_report(PRESETS["gpt2"], device=find_device("t4")).dtype == "float16"
     with pytest.raises(ConfigError, match="in float64 are not known"):
@@ -349,6 +350,9 @@ def test_devices_of_your_own(tmp_path, monkeypatch):
     file.write_text('["My GPU"]\nbfloat16 = 100e12\nbandwidth = 1e12\nmemory = 24e9\n')
     monkeypatch.setenv(DEVICES_VARIABLE, str(file))
     assert find_device("my-gpu").peak("float16") == 100e12
+    file.write_text('["NVIDIA H20"]\nbfloat16 = 1e12\nbandwidth = 1e12\nmemory = 24e9\n')  # with or without the vendor
+    _read_devices.cache_clear()
+    assert find_device("NVIDIA H20") == find_device("h20") == match_device("NVIDIA H20-SXM")
     file.write_text('["h100"]\nbfloat16 = 1e12\nbandwidth = 1e12\nmemory = 24e9\n')  # instead of that of the table
     _read_devices.cache_clear()
     assert find_device("H100").memory == match_device("NVIDIA H100 80GB HBM3").memory == 24e9
@@ -391,6 +395,44 @@ def test_the_explanation_fills_in_the_numbers():
     assert "FLOPs 6 b n d² = 6 · 1 · 1,024 · 768² = 3,623,878,656" in text
     assert "elements 3 d² + 4 b n d = 3 · 768² + 4 · 1 · 1,024 · 768 = 4,915,200" in text
     assert "n m + m k + n k" in text
+    assert "FLOPs 5 b n² h = 5 · 1 · 1,024² · 12 = 62,914,560; not a matrix product, and not in the totals" in text
+
+
+def test_the_explanation_of_generation_training_and_bounds():
+    sizes = {"seq_len": 64, "new_tokens": 5, "device": find_device("h200")}
+    text = squeezed(render_explanation(cost_report(PRESETS["gpt2"], "gpt2", **sizes)))
+    assert "11,099,825,664 (prefill) + 998,062,080 (decode steps at 65 to 68 tokens) = 12,097,887,744 FLOPs" in text
+    assert "Adam moments: 8 P = 8 · 124,439,808 = 995,518,464 bytes" in text
+    assert "6 P · tokens = 6 · 124,439,808 · 2,488,796,160 = 1.86e+18" in text
+    assert "226,492,416 / (2 bytes · 1,966,080) = 57.6 FLOPs per byte: memory-bound, below 206" in text
+    assert "Lower bounds: each matrix product at peak" in text
+    assert "each reads the weights again" in render_explanation(cost_report(model_config("lstm"), seq_len=8))
+
+
+def test_a_layer_that_occurs_once_has_a_sum_too():
+    text = squeezed(render_report(cost_report(model_config("gpt2", {"n_layers": 1}), seq_len=1024)))
+    assert " sum 17,716,740,096 24 b n d² + 4 b n² d" in text
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "notes"),
+    [
+        ("seq2seq", {"source_len": 1000}, ["1,000 source tokens exceed the model's context of 128"]),
+        ("gpt2", {"new_tokens": 5}, ["1,029 tokens exceed the model's context of 1,024"]),
+        ("bert", {"new_tokens": 5}, []),  # generates nothing
+        ("gpt2", {"source_len": 5000}, []),  # reads no source
+    ],
+)
+def test_notes_on_lengths_beyond_the_context(family, sizes, notes):
+    assert cost_report(model_config(family), **sizes).notes() == notes
+
+
+def test_tables_of_an_ngram_have_32_bits_whatever_the_dtype():
+    reports = [cost_report(model_config("ngram"), seq_len=8, dtype=dtype) for dtype in ("float16", "float64")]
+    assert (
+        squeezed(render_report(reports[0])).partition("Forward")[2]
+        == squeezed(render_report(reports[1])).partition("Forward")[2]
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -256,11 +256,16 @@ def check_measurable(report: CostReport, device: torch.device) -> None:
 
 def check_context(report: CostReport) -> None:
     """Refuse what is longer than the model's table of positions, if it has one."""
-    limit, longest = position_limit(create(report.config, device="meta")), max(report.seq_len, report.source_len or 0)
+    limit = position_limit(create(report.config, device="meta"))
+    lengths = {
+        "--seq-len": report.seq_len,
+        "--source-len": (report.source_len or 0) if has_source(report.config) else 0,
+    }
+    option, longest = max(lengths.items(), key=lambda item: item[1])
     if limit is not None and longest > limit:
         raise InputError(
             f"{report.name}: {longest:,} tokens exceed the context of {limit:,}, where the table of positions ends: "
-            f"lower --seq-len, or add --set context={longest}"
+            f"lower {option}, or add --set context={longest}"
         )
 
 
@@ -306,8 +311,8 @@ def time_generation(
 
     The model may have a larger context than the report's config, so that one model serves many lengths. A prompt that
     leaves no space for `GENERATED_TOKENS` is shortened, and so are the bounds. The prompts are `ids` (B, T), by default
-    random ones. `source` is what `model.start` takes: then the prefill is left out, since the source has been
-    encoded before. Empty for models that do not generate, and without space for a prompt.
+    random ones. `source` is what `model.start` takes: then the prefill includes the encoder. Empty for models that do
+    not generate, and without space for a prompt.
     """
     if report.decode is None:
         return []
@@ -328,6 +333,8 @@ def time_generation(
     loops: list[DecodeLoop] = []
 
     def prefill() -> None:
+        if source:
+            restart()  # encodes it
         loops[0].step()
 
     @torch.inference_mode()
@@ -339,7 +346,7 @@ def time_generation(
 
     try:
         on_progress(f"prefill, at least {format_seconds(meter.lower_bound(sized.prefill))}")
-        prefill_seconds = median_seconds(prefill, device, before=restart)
+        prefill_seconds = median_seconds(prefill, device, before=(lambda: None) if source else restart)
         on_progress(f"decode steps, at least {format_seconds(meter.lower_bound(sized.decode))} each")
         meter.measure_again()
         for _ in range(DECODE_WARMUP_STEPS):
@@ -353,8 +360,10 @@ def time_generation(
     finally:
         loops.clear()
         gc.collect()  # a CUDA graph and its loop refer to each other
-    decode_step = TimedPass("decode step", sized.decode, statistics.median(times))
-    return [decode_step] if source else [TimedPass("prefill", sized.prefill, prefill_seconds), decode_step]
+    return [
+        TimedPass("prefill", sized.prefill, prefill_seconds),
+        TimedPass("decode step", sized.decode, statistics.median(times)),
+    ]
 
 
 def _training_pass(model: Any, ids: Tensor, source: dict[str, Tensor]) -> Callable[[], None]:

@@ -50,7 +50,9 @@ def cost(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16, float16 or float64. Default: bfloat16 on a GPU, else float32."),
+        typer.Option(
+            help="float32, bfloat16, float16 or float64. Default: the 16-bit dtype of the device, else float32."
+        ),
     ] = None,
     device: Annotated[
         str | None,
@@ -176,6 +178,7 @@ def _print_measurements(reports: "list[CostReport]", plot: Path | None, json: bo
     from dataclasses import replace
 
     from headway.analysis.cost_measurement import check_measurable, measure_costs
+    from headway.config import GPTConfig
     from headway.devices import parse_device
     from headway.training.memory_measurement import measure_memory
 
@@ -188,8 +191,11 @@ def _print_measurements(reports: "list[CostReport]", plot: Path | None, json: bo
     for report in reports:
         on_progress = partial(_print_progress, report.name)
         # First: later, the process has memory to spare.
-        on_progress("memory of a KV cache and of training steps")
+        if isinstance(report.config, GPTConfig):
+            on_progress("memory of a KV cache and of training steps")
         memory = measure_memory(report, device)
+        if not memory:
+            on_progress("memory is not measured: that takes a GPT, on Linux or a GPU")
         measurements.append(replace(measure_costs(report, device=device, on_progress=on_progress), memory=memory))
     if plot is not None:
         _plot(measurements[0].report, measurements[0].rates, plot)

@@ -31,7 +31,9 @@ SYMBOLS = {
     "e": "segments or buckets",
 }
 PRODUCT_RULE = "A product of (n × m) and (m × k) takes 2 n m k FLOPs, and reads and writes n m + m k + n k elements."
-SOFTMAX_RULE = "(…): not a matrix product, and not in the totals. Bytes: as if each operation were a separate kernel."
+HIDDEN_RULE = "The feed-forward network also writes its hidden layer and reads it again."
+SOFTMAX_RULE = "(…): not a matrix product, and not in the totals."
+BYTES_RULE = "Bytes: as if each operation were a separate kernel."
 RECURRENT_RULE = "The steps of a recurrent layer wait for each other: each reads the weights again."
 BOUND_RULE = (
     "Lower bounds: each matrix product at peak FLOP/s, or reading its weights and KV cache at full bandwidth;\n"
@@ -46,15 +48,16 @@ def render_report(report: CostReport) -> str:
         parts.append(_pass(report, report.prefill, f"Prefill, {_batch(report)}"))
     if report.decode is not None:
         parts.append(_pass(report, report.decode, _decode_title(report)))
-    is_recurrent = report.sequential_steps != Formula.constant(1)
-    rules = [
-        SOFTMAX_RULE,
-        *([RECURRENT_RULE] if is_recurrent else []),
-        *([BOUND_RULE] if report.rates is not None else []),
-        _legend(report),
-    ]
+    has_softmax = any(o.flops and not o.is_product for o in report.forward.operations)
+    rules = [*([SOFTMAX_RULE] if has_softmax else []), BYTES_RULE, *_rules(report), _legend(report)]
     parts += ["\n".join(rules), _summary(report), *(f"note: {note}" for note in report.notes())]
     return "\n\n".join(parts)
+
+
+def _rules(report: CostReport) -> list[str]:
+    """Those that a table and an explanation have in common."""
+    is_recurrent = bool(report.sequential_steps.names)
+    return [*([RECURRENT_RULE] if is_recurrent else []), *([BOUND_RULE] if report.rates is not None else [])]
 
 
 def render_comparison(reports: Sequence[CostReport]) -> str:
@@ -87,7 +90,7 @@ def _short_quantities(report: CostReport) -> dict[str, str]:
         "FLOPs, generation": format_flops(report.generation_flops),
         "  without KV cache": format_flops(report.uncached_generation_flops),
         "KV cache or state": "" if report.state is None else format_bytes(report.state.nbytes),
-        "sequential steps": str(report.sequential_steps),
+        "sequential steps": str(report.sequential_steps or ""),
         "training memory": "" if memory is None else format_bytes(memory.total),
         "  of it activations": "" if memory is None else format_bytes(memory.activations),
         "forward pass ≥": "" if bound is None else format_seconds(bound),
@@ -100,15 +103,17 @@ def _short_quantities(report: CostReport) -> dict[str, str]:
 def render_explanation(report: CostReport) -> str:
     """Every formula with its numbers, as a student would write it."""
     sections = [_title(report)]
-    if report.parameters is not None:
-        sections.append(_explain_parameters(report.parameters))
-    sections.append(_explain_pass("Forward pass", report.forward))
+    sections.append(_parameters(report) if report.parameters is None else _explain_parameters(report.parameters))
+    sections.append(_explain_pass(report, report.forward, "Forward pass"))
     if report.decode is not None:
-        sections.append(_explain_pass("Prefill", report.prefill))
-        sections.append(_explain_pass("One decode step", report.decode))
+        sections.append(_explain_pass(report, report.prefill, "Prefill"))
+        sections.append(_explain_pass(report, report.decode, "One decode step"))
     if report.state is not None:
         sections.append(_explain_state(report, report.state))
-    sections += ["\n".join([_legend(report), PRODUCT_RULE]), _summary(report)]
+    sections += filter(None, [_explain_generation(report), _explain_training(report)])
+    has_hidden = any(o.name == "feed-forward" for o in report.forward.operations)
+    rules = [PRODUCT_RULE, *([HIDDEN_RULE] if has_hidden else []), *_rules(report)]
+    sections += ["\n".join([_legend(report), *rules]), _summary(report)]
     sections += [f"note: {note}" for note in report.notes()]
     return "\n\n".join(sections)
 
@@ -127,24 +132,85 @@ def _explain_parameters(table: Parameters) -> str:
     return "\n".join([*lines, f"  total {table.total:,}"])
 
 
-def _explain_pass(title: str, counted: Pass) -> str:
+def _explain_pass(report: CostReport, counted: Pass, title: str) -> str:
     has_backward = counted.phase == "forward"
     what = "FLOPs, those of the backward pass," if has_backward else "FLOPs,"
-    lines = [f"{title}: {what} then elements read and written"]
+    lines = [f"{title}: {what} elements read and written, FLOPs per byte"]
     for stage, repeats, operations in counted.stages():
         lines.append(f"  {stage}{f', × {repeats}' if repeats > 1 else ''}")
         for o in operations:
             lines.append(f"    {o.name}")
             if o.flops:
-                lines.append(f"      FLOPs     {_worked(o.flops, counted.sizes)}")
+                excluded = "" if o.is_product else "; not a matrix product, and not in the totals"
+                lines.append(f"      FLOPs      {_worked(o.flops, counted.sizes)}{excluded}")
             if has_backward and o.is_product:
-                lines.append(f"      backward  {_worked(o.backward, counted.sizes)}")
-            lines.append(f"      elements  {_worked(o.elements, counted.sizes)}")
+                lines.append(f"      backward   {_worked(o.backward, counted.sizes)}")
+            lines.append(f"      elements   {_worked(o.elements, counted.sizes)}")
+            if o.flops:
+                lines.append(f"      intensity  {_worked_intensity(report, counted, o)}")
         products = [o.flops for o in operations if o.is_product]
         if len(products) > 1:
-            lines.append(f"    one {stage}: {_worked(sum(products, Formula()), counted.sizes)}")
+            lines.append(f"    sum, {stage}: {_worked(sum(products, Formula()), counted.sizes)}")
     backward = f", backward {counted.backward_flops:,}" if has_backward else ""
-    return "\n".join([*lines, f"  total {counted.total_flops:,} FLOPs{backward}"])
+    lines.append(f"  total {counted.total_flops:,} FLOPs{backward}")
+    if (seconds := report.lower_bound_seconds(counted)) is not None:
+        lines.append(f"  lower bound {format_seconds(seconds)}")
+    return "\n".join(lines)
+
+
+def _worked_intensity(report: CostReport, counted: Pass, o: Operation) -> str:
+    """ "1,610,612,736 / (2 bytes · 14,155,776) = 56.9 FLOPs per byte: memory-bound, below 206" """
+    moved, ratio = o.elements.evaluate(counted.sizes), intensity(o, counted, report.bytes_per_element)
+    worked = f"{counted.flops(o):,} / ({report.bytes_per_element} bytes · {moved:,}) = {ratio:,.4g} FLOPs per byte"
+    if report.rates is None:
+        return worked
+    side = "memory-bound, below" if ratio < report.rates.ridge else "compute-bound, above"
+    return f"{worked}: {side} {report.rates.ridge:,.4g}"
+
+
+def _explain_generation(report: CostReport) -> str:
+    if report.generation_flops is None or report.new_tokens is None:
+        return ""
+    steps = report.generation_flops - report.prefill.total_flops
+    first, last = report.seq_len + 1, report.seq_len + report.new_tokens - 1
+    after = f" + {steps:,} (decode steps at {first:,} to {last:,} tokens)" if report.new_tokens > 1 else ""
+    return (
+        f"Generating {_tokens(report.new_tokens)}\n"
+        f"  {report.prefill.total_flops:,} (prefill){after} = {report.generation_flops:,} FLOPs"
+    )
+
+
+def _explain_training(report: CostReport) -> str:
+    """Bytes of the weights and of what goes with them, and the compute-optimal budget."""
+    lines, memory, budget = [], report.training_memory(), report.budget
+    if memory is not None and report.n_params is not None:
+        per_parameter = {"weights": memory.weights, "Adam moments": memory.optimizer_state}
+        lines += [
+            f"  {name}: {n_bytes / report.n_params:g} P = {n_bytes / report.n_params:g} · {report.n_params:,} = "
+            f"{n_bytes:,.0f} bytes"
+            for name, n_bytes in per_parameter.items()
+        ]
+        others = {
+            "gradients at the peak": memory.gradients,
+            f"copies of the matrices in {report.dtype}": memory.weight_copies,
+            "activations": memory.activations,
+            "logits": memory.logits,
+        }
+        lines += [f"  {name}: {n_bytes:,.0f} bytes" for name, n_bytes in others.items() if n_bytes]
+        lines.append(f"  total {memory.total:,.0f} bytes")
+    if budget is not None:
+        lines += [
+            f"  compute-optimal tokens: {TOKENS_PER_PARAMETER} P = {TOKENS_PER_PARAMETER} · {budget.n_params:,} = "
+            f"{budget.n_tokens:,}",
+            f"  FLOPs: 6 P · tokens = 6 · {budget.n_params:,} · {budget.n_tokens:,} = {budget.flops:.3g}",
+        ]
+        if report.rates is not None and report.budget_seconds is not None:
+            peak = f"{report.rates.flops_per_second:.4g} FLOP/s"
+            lines.append(
+                f"  time: {budget.flops:.3g} / ({report.n_devices:,} · {peak} · {DEFAULT_MFU:g} MFU) = "
+                f"{format_seconds(report.budget_seconds)}"
+            )
+    return "\n".join(["Training, of P parameters", *lines]) if lines else ""
 
 
 def _explain_state(report: CostReport, state: DecodeState) -> str:
@@ -169,10 +235,10 @@ def _legend(report: CostReport) -> str:
 
 def _title(report: CostReport) -> str:
     n_params = "" if report.n_params is None else f", {report.n_params:,} parameters"
-    source = f", source of {report.source_len:,} tokens" if has_source(report.config) else ""
+    source = f", source of {_tokens(report.source_len or 0)}" if has_source(report.config) else ""
     device = "" if report.device is None else f", on {_devices(report)}"
     family = f" ({report.config.family})" if report.name != report.config.family else ""
-    sizes = f"batch of {report.batch_size:,} × {report.seq_len:,} tokens" + (" each" if report.n_devices > 1 else "")
+    sizes = f"batch of {_batch(report)}" + (" each" if report.n_devices > 1 else "")
     return f"{report.name}{family}{n_params}; {sizes}{source}, {report.dtype}{device}"
 
 
@@ -218,14 +284,18 @@ def _forward_title(report: CostReport) -> str:
 
 
 def _batch(report: CostReport) -> str:
-    return f"{report.batch_size:,} × {report.seq_len:,} tokens"
+    return f"{report.batch_size:,} × {_tokens(report.seq_len)}"
+
+
+def _tokens(number: int) -> str:
+    return f"{number:,} token{'s' if number != 1 else ''}"
 
 
 def _decode_title(report: CostReport) -> str:
     if not hasattr(report.config, "n_heads"):
-        return f"Decode step after {report.seq_len:,} tokens"
+        return f"Decode step after {_tokens(report.seq_len)}"
     n_keys = report.seq_len if report.window is None else min(report.seq_len, report.window)
-    return f"Decode step, attending to {n_keys:,} tokens"
+    return f"Decode step, attending to {_tokens(n_keys)}"
 
 
 def _pass(report: CostReport, counted: Pass, title: str) -> str:
@@ -234,11 +304,12 @@ def _pass(report: CostReport, counted: Pass, title: str) -> str:
         rows.append((f"per {stage} (× {repeats})" if repeats > 1 else stage, "", "", "", "", ""))
         rows += [_row(report, counted, o) for o in operations]
         products = [o.flops for o in operations if o.is_product]
-        if repeats > 1 and len(products) > 1:
+        if len(products) > 1:
             formula = sum(products, Formula())
             flops = formula.evaluate(counted.sizes)
-            rows.append(("  sum, one", f"{flops:,}", "", "", "", str(formula)))
-            rows.append((f"  sum, all {repeats}", f"{repeats * flops:,}", "", "", "", ""))
+            rows.append(("  sum, one" if repeats > 1 else "  sum", f"{flops:,}", "", "", "", str(formula)))
+            if repeats > 1:
+                rows.append((f"  sum, all {repeats}", f"{repeats * flops:,}", "", "", "", ""))
     rows.append(("total", f"{counted.total_flops:,}", "", "", "", ""))
     if (seconds := report.lower_bound_seconds(counted)) is not None:
         rows.append(("lower bound", format_seconds(seconds), "", "", "", ""))
@@ -260,7 +331,7 @@ def _row(report: CostReport, counted: Pass, o: Operation) -> tuple[str, str, str
     bound = ""
     if report.rates is not None:
         bound = "memory" if is_memory_bound(o, counted, report.bytes_per_element, report.rates) else "compute"
-    flops = f"{counted.flops(o):,}" if o.is_product else f"({counted.flops(o):,})"
+    flops = f"{counted.flops(o):,}" if o.is_product or not o.flops else f"({counted.flops(o):,})"
     return f"  {o.name}", flops, f"{moved:,}", f"{ratio:,.2f}" if ratio < 100 else f"{ratio:,.0f}", bound, str(o.flops)
 
 
@@ -282,17 +353,16 @@ def _inference_rows(report: CostReport) -> list[tuple[str, str]]:
         elements = f"{report.state.elements} elements of {report.state.bytes_per_element} bytes"
         rows.append((_state_name(report), f"{report.state.nbytes:,} bytes: {elements}"))
     if report.generation_flops is not None:
-        rows.append((f"generating {report.new_tokens:,} tokens", f"{report.generation_flops:,} FLOPs"))
+        rows.append((f"generating {_tokens(report.new_tokens or 0)}", f"{report.generation_flops:,} FLOPs"))
     if report.uncached_generation_flops is not None:
         rows.append(("  without a KV cache", f"{report.uncached_generation_flops:,} FLOPs"))
     if report.forward.total_flops:
-        steps = f"{report.sequential_steps} per layer in a forward pass (Vaswani et al. 2017, Table 1)"
-        rows += [("sequential steps", steps), ("longest path", report.longest_path)]
+        rows += [("sequential steps", _sequential_steps(report)), ("longest path", report.longest_path)]
     if report.max_tokens_per_second is not None:
         total, each = report.max_tokens_per_second, report.max_tokens_per_second / report.batch_size
         rows.append(("decode throughput", f"at most {_rate(total)} tokens/s, {_rate(each)} per sequence"))
     if report.device is not None and report.max_sequences is not None:
-        rows.append(("max batch size", f"{report.max_sequences:,} sequences of {report.total_tokens:,} tokens"))
+        rows.append(("max batch size", f"{report.max_sequences:,} sequences of {_tokens(report.total_tokens)}"))
         total_state = report.state_after(report.total_tokens)
         state = 0 if total_state is None else total_state.nbytes
         needed = (report.weight_bytes or 0) + state
@@ -301,6 +371,14 @@ def _inference_rows(report: CostReport) -> list[tuple[str, str]]:
             memory = format_bytes(report.device.memory)
             rows.append(("  this batch", f"does not fit: {sizes}, and {report.device.name} has {memory}"))
     return rows
+
+
+def _sequential_steps(report: CostReport) -> str:
+    if not report.has_layers:
+        return "none: there are no layers"
+    if has_source(report.config) and report.sequential_steps.names:
+        return f"{report.sequential_steps}: s in each layer of the encoder, then n in each of the decoder"
+    return f"{report.sequential_steps} per layer in a forward pass (Vaswani et al. 2017, Table 1)"
 
 
 def _training_rows(report: CostReport) -> list[tuple[str, str]]:
@@ -314,7 +392,8 @@ def _training_rows(report: CostReport) -> list[tuple[str, str]]:
         state = memory.weights + memory.weight_copies + memory.gradients + memory.optimizer_state
         on = "one device" if report.n_devices == 1 else f"each of {report.n_devices:,} devices by DDP"
         rows.append(("training memory", f"{format_bytes(memory.total)} with AdamW on {on}"))
-        rows.append(("  weights, copies, gradients, moments", f"{format_bytes(state)} at the peak"))
+        copies = f", with {report.dtype} copies of the matrices" if memory.weight_copies else ""
+        rows.append(("  weights, gradients, moments", f"{format_bytes(state)} at the peak{copies}"))
         with_checkpointing = f"{format_bytes(small.activations)} with activation checkpointing"
         rows.append(("  activations", f"{format_bytes(memory.activations)}; {with_checkpointing}"))
         rows.append(("  logits", format_bytes(memory.logits)))

@@ -54,7 +54,7 @@ class CostReport:
 
     @property
     def bytes_per_element(self) -> int:
-        return BYTES[self.dtype]
+        return BYTES["float32" if isinstance(self.config, NGramConfig) else self.dtype]  # tables of 32-bit numbers
 
     @cached_property
     def parameters(self) -> Parameters | None:
@@ -157,8 +157,16 @@ class CostReport:
         return [(start, end) for start, end in stretches if end >= start]
 
     @property
+    def has_layers(self) -> bool:
+        """Whether tokens meet in layers at all."""
+        return getattr(self.config, "n_layers", 1) > 0 and not isinstance(self.config, BagOfWordsConfig | NGramConfig)
+
+    @property
     def sequential_steps(self) -> Formula:
-        """Steps of a layer that wait for each other (Vaswani et al. 2017, Table 1)."""
+        """Steps that wait for each other: of a layer, or of one in the encoder and one in the decoder (Vaswani et al.
+        2017, Table 1)."""
+        if not self.has_layers:
+            return Formula()
         match self.config:
             case RNNConfig() | BiLSTMConfig():
                 return n
@@ -169,6 +177,8 @@ class CostReport:
     @property
     def longest_path(self) -> str:
         """Between two tokens, through the layers of the model (Vaswani et al. 2017, Table 1)."""
+        if not self.has_layers:
+            return "none: there are no layers"
         match self.config:
             case RNNConfig() | BiLSTMConfig():
                 return "n between two tokens"
@@ -178,8 +188,6 @@ class CostReport:
                 return "1 from the source to a target token, s between source and n between target tokens"
             case NPLMConfig():
                 return "1 between two tokens of the window; none to earlier tokens"
-            case BagOfWordsConfig() | NGramConfig():
-                return "none: there are no layers"
         return "1 between two tokens"
 
     # ── bounds ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +218,7 @@ class CostReport:
     @property
     def total_tokens(self) -> int:
         """Of a sequence at the end of a generation."""
-        return self.seq_len + (self.new_tokens or 0)
+        return self.seq_len + (self.new_tokens or 0 if can_decode(self.config) else 0)
 
     @property
     def max_sequences(self) -> int | None:
@@ -239,8 +247,8 @@ class CostReport:
 
     @property
     def budget(self) -> TrainingBudget | None:
-        """None for models without matrix products, whose training is not counted in FLOPs."""
-        if self.n_params is None or not self.forward.total_flops:
+        """None for models that look up more than they multiply: 6 FLOPs per parameter and token are not theirs."""
+        if self.n_params is None or not self.forward.total_flops or not self.has_layers:
             return None
         return TrainingBudget.compute_optimal(self.n_params)
 
@@ -260,8 +268,10 @@ class CostReport:
     def notes(self) -> list[str]:
         """What to keep in mind, and where the lectures' slides say something else."""
         c, lines = self.config.resolved(), []
-        if c.context is not None and self.total_tokens > c.context:
-            lines.append(f"{self.total_tokens:,} tokens exceed the model's context of {c.context:,}")
+        lengths = {"tokens": self.total_tokens, "source tokens": (self.source_len or 0) if has_source(c) else 0}
+        for name, length in lengths.items():
+            if c.context is not None and length > c.context:
+                lines.append(f"{length:,} {name} exceed the model's context of {c.context:,}")
         if isinstance(c, TransformerConfig) and (c.vocab_size, c.d_model, c.n_encoder_layers) == (40_000, 512, 6):
             lines.append(
                 "the lecture says 62M: it rounds 12 d² = 3.1M to 3M and 16 d² = 4.2M to 4M per layer, V d to 20M, and "
