@@ -1,5 +1,6 @@
 """headway classify."""
 
+import csv
 import json
 import shutil
 
@@ -82,6 +83,52 @@ def test_a_pair_is_classified_together(capsys):
     assert answers[0] == answers[1]
 
 
+def test_a_run_finds_the_columns_that_it_was_trained_on(capsys):
+    rows = "".join(f"the {a} sat,{b} there,{a == b}\n" for a in ("cat", "dog") for b in ("cat", "dog")) * 10
+    with open("pairs.csv", "w") as file:
+        file.write("first,second,same\n" + rows)
+    settings = "data.path=pairs.csv data.text=first data.text_pair=second data.label=same train.epochs=1"
+    options = " ".join(f"--set {setting}" for setting in [*settings.split(), "model.family=bow", "model.n_buckets=50"])
+    assert run(f"train classify --out runs/pairs {options}", capsys)[0] == 0
+    code, out, err = run("classify runs/pairs --in pairs.csv --json", capsys)
+    assert code == 0, err
+    texts = json.loads(out)["texts"]
+    assert (len(texts), texts[1]["text"], texts[1]["text_pair"]) == (40, "the cat sat", "dog there")
+    assert texts[0]["probabilities"] != texts[1]["probabilities"]
+    code, _, err = run("classify runs/pairs 'the cat sat'", capsys)
+    message = "was trained on pairs of texts (first and second), and text 1 has no second one: give --text-pair"
+    assert (code, message in err) == (1, True), err
+    with open("other.csv", "w") as file:
+        file.write("a,b\nthe cat sat,dog there\n")
+    code, out, _ = run("classify runs/pairs --in other.csv --column a --pair-column b --json", capsys)
+    assert (code, json.loads(out)["texts"][0]["probabilities"]) == (0, texts[1]["probabilities"])
+    code, _, err = run("classify runs/pairs --in other.csv --column a --pair-column c", capsys)
+    assert (code, "other.csv has no column 'c'" in err) == (2, True)
+    code, _, err = run("classify runs/labels 'the cat' --text-pair dog", capsys)
+    assert (code, "note: runs/labels was trained on single texts, not on pairs" in err) == (0, True)
+
+
+def test_a_table_of_results(capsys):
+    assert run("classify runs/labels --in reviews.csv --out labels.csv", capsys)[0] == 0
+    with open("labels.csv") as file:
+        rows = list(csv.DictReader(file))
+    texts = json.loads(run("classify runs/labels --in reviews.csv --json", capsys)[1])["texts"]
+    assert [row["label"] for row in rows] == [text["label"] for text in texts]
+    for row, text in zip(rows, texts, strict=True):
+        assert float(row["p(cat)"]) == text["probabilities"]["cat"]
+    code, _, err = run("classify runs/labels --in reviews.csv --out labels.tsv", capsys)
+    assert (code, "labels.tsv would hold JSON lines: name a .jsonl file" in err) == (2, True)
+
+
+def test_blank_lines_are_noted(capsys):
+    with open("blank.txt", "w") as file:
+        file.write("The cat.\n\n  \nThe dog.\n")
+    code, _, err = run("classify runs/labels --in blank.txt", capsys)
+    assert (code, "note: skipped 2 blank lines of blank.txt" in err) == (0, True)
+    code, _, err = run("classify runs/labels 'The cat.' ''", capsys)
+    assert (code, "text 2 is empty" in err) == (1, True)
+
+
 def test_long_texts_are_noted(capsys):
     code, _, err = run(f"classify runs/labels '{'cat ' * 2000}' cat --json", capsys)
     assert code == 0
@@ -93,7 +140,11 @@ def test_long_texts_are_noted(capsys):
     ("command", "code", "message"),
     [
         ("classify runs/demo 'The cat'", 1, "classify needs an encoder with a classification head, and this is a GPT"),
-        ("classify runs/demo 'The cat'", 1, "train a bert or bilstm on examples: headway train RECIPE"),
+        (
+            "classify runs/demo 'The cat'",
+            1,
+            "train an encoder on examples: headway train classify --set data.path=FILE",
+        ),
         ("classify runs/labels cat --threshold 2", 2, "is not between 0 and 1"),
         ("classify runs/labels cat --top 0", 2, "0 is not at least 1"),
         ("classify runs/labels --in texts.txt --column body", 2, "texts.txt has lines, not columns"),

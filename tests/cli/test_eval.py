@@ -70,7 +70,10 @@ def test_other_files_than_those_of_the_task_are_refused(folder, capsys):
     (folder / "new.txt").write_text("the red cat\n")
     code, _, err = run("eval runs/x new.txt", capsys)
     assert code == 1
-    assert "new.txt holds text, but this model is scored on labelled: give a table with the columns of the run" in err
+    assert (
+        "new.txt holds text, but this model is scored on labelled texts: give a table with the columns of the run"
+        in err
+    )
     (folder / "new.tsv").write_text("text\tlabel\nthe red cat\tvehicle\n")
     code, _, err = run("eval runs/x new.tsv", capsys)
     assert code == 1

@@ -56,7 +56,7 @@ CONTEXTS: dict[str, dict[str, list[str]]] = {
                                                    "--num-beams 3", "--reverse-model runs/reverse", "--lm runs/demo",
                                                    "--sampler-preset default"],
     },
-    "classify": {"classify runs/labels cat {}": ["--overwrite", "--threshold 0.3", "--column x"],
+    "classify": {"classify runs/labels cat {}": ["--overwrite", "--threshold 0.3", "--column x", "--pair-column x"],
                  "classify runs/labels cat dog {}": ["--text-pair x"]},
     "tag": {"tag runs/tagger Anna {}": ["--overwrite", "--column x"],
             "tag runs/tagger --in news.conll {}": ["--column x"]},

@@ -121,7 +121,7 @@ def test_json_and_json_lines_hold_the_same_results(capsys):
     assert 0.9 < entity["score"] <= 1
     code, out, err = run("tag tagger --in news.txt --out news.jsonl", capsys)
     assert (code, out) == (0, "")
-    assert re.fullmatch(r"2 texts in \d+\.\d s: news\.jsonl\n", err)
+    assert re.fullmatch(r"note: skipped 1 blank line of news\.txt\n2 texts in \d+\.\d s: news\.jsonl\n", err)
     assert [json.loads(line) for line in Path("news.jsonl").read_text().splitlines()] == texts
     assert run("tag tagger --in news.txt --out news.jsonl", capsys)[0] == 1  # it exists
     code, out, _ = run("tag tagger --in news.txt --out news.jsonl --overwrite --json", capsys)
@@ -202,7 +202,7 @@ def test_invalid_sequences_appear_only_if_asked_for(capsys):
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("tag runs/demo Anna", 1, "tag needs an encoder with a tagging head, and this is a GPT: train a bert"),
+        ("tag runs/demo Anna", 1, "tag needs an encoder with a tagging head, and this is a GPT: train an encoder"),
         ("tag runs/labels Anna", 1, "this is an encoder with a classification head: use `headway classify`"),
         ("tag runs/bert Anna", 1, "this is an encoder with a masked-LM head: use `headway fill`"),
         ("tag nothing Anna", 1, "no model at nothing"),

@@ -266,7 +266,9 @@ def test_models_that_find_no_answers_are_refused_with_a_way_out():
     with pytest.raises(InputError, match=r"answer needs an encoder with a head for answer spans, and this is a GPT: "):
         headway.answer(gpt, QUESTION, PASSAGE)
     bert = encoder(WORDPIECE, labels=["a", "b"])
-    with pytest.raises(InputError, match=r"this is a BERT without a head: fine-tune it .*train.objective=span"):
+    with pytest.raises(
+        InputError, match=r"this is a BERT without a head: fine-tune it .*headway train answer --init-from"
+    ):
         headway.answer(bert, QUESTION, PASSAGE)
     with pytest.raises(InputError, match="this is an encoder with a tagging head: use `headway tag`"):
         headway.answer(Tagger(bert), QUESTION, PASSAGE)

@@ -91,5 +91,16 @@ def test_a_threshold_outside_0_and_1_is_refused():
 @pytest.mark.parametrize("family", ["gpt", "bert"])
 def test_models_without_the_head_are_told_what_to_do(family):
     sizes = {"vocab_size": 20, "n_layers": 1, "n_heads": 2, "d_model": 8, "device": "cpu"}
-    with pytest.raises(InputError, match=r"classify needs an encoder with a classification head.*headway train RECIPE"):
+    with pytest.raises(
+        InputError, match=r"classify needs an encoder with a classification head.*headway train classify"
+    ):
         headway.classify(headway.create(family, **sizes), ["the cat"])
+
+
+def test_what_is_no_text_is_named():
+    model = classifier()
+    for wrong in (None, 3.5, float("nan")):
+        with pytest.raises(InputError, match=f"text 2 is {wrong}, not a text"):
+            headway.classify(model, ["the cat", wrong])
+    with pytest.raises(InputError, match="text 1 is None, not a text"):
+        headway.classify(model, [("the cat", None)])

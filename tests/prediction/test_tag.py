@@ -202,10 +202,12 @@ def test_results_convert_to_plain_values():
 
 def test_models_that_do_not_tag_are_refused_with_a_way_out():
     gpt = headway.create("gpt-tiny", device="cpu")
-    with pytest.raises(InputError, match=r"tag needs an encoder with a tagging head, and this is a GPT: train a bert"):
+    with pytest.raises(
+        InputError, match=r"tag needs an encoder with a tagging head, and this is a GPT: train an encoder"
+    ):
         headway.tag(gpt, ["Anna"])
     tagger = small_tagger()
-    with pytest.raises(InputError, match=r"this is a BERT without a head: fine-tune it .*train.objective=tag"):
+    with pytest.raises(InputError, match=r"this is a BERT without a head: fine-tune it .*train tag --init-from"):
         headway.tag(tagger.encoder, ["Anna"])
     with pytest.raises(InputError, match="this is an encoder with a classification head: use `headway classify`"):
         headway.tag(Classifier(tagger.encoder), ["Anna"])

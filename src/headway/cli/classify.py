@@ -2,13 +2,16 @@
 
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from headway.cli.option_use import OnlyFor, check_options_for
+from headway.cli.option_use import OnlyFor, OnlyWith, check_options_for
 from headway.cli.options import (
     BatchSize,
     Json,
@@ -18,7 +21,14 @@ from headway.cli.options import (
     note_unknown_text,
     with_option_groups,
 )
-from headway.cli.prediction_files import Texts, TextTableFlags, merged, output_records
+from headway.cli.prediction_files import (
+    Texts,
+    TextTableFlags,
+    merged,
+    output_records,
+    training_columns,
+    with_name,
+)
 from headway.cli.progress import CountDisplay
 
 if TYPE_CHECKING:
@@ -26,7 +36,28 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 30  # characters of a probability of 1
 SHOWN_LABELS = 10  # of a single text
+TEXTS = ("text", "text_pair")
+SHOWN_CHARS = 300  # of a single text
 MAX_TEXTS_NOTED = 1000  # are searched for characters that are not in the vocabulary
+
+
+@dataclass(frozen=True)
+class ClassifiedFileFlags(TextTableFlags):
+    refused_suffixes: ClassVar = (".tsv",)
+
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write one JSON object per text, or a .csv, here."),
+    ] = None
+    pair_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column or field of the second text, for a model of pairs. Default: that of the run's data if the "
+            "file has it, else text_pair.",
+        ),
+        OnlyWith("--in"),
+    ] = None
 
 
 @with_option_groups
@@ -45,7 +76,7 @@ def classify(
         typer.Option(help="Probability from which on a text has a label, in multi-label models."),
         OnlyFor(model="multi-label"),
     ] = 0.5,
-    files: TextTableFlags,
+    files: ClassifiedFileFlags,
     loading: LoadFlags,
     batch_size: BatchSize = 32,
     json: Json = False,
@@ -53,22 +84,22 @@ def classify(
     """Classify texts: print the most probable label, and the probability of each.
 
     For a model trained on texts with labels (train.objective=classify). A file may hold one text per line, JSON lines
-    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. A column "label" of the file is kept as
-    input_label.
+    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. The columns that a run was trained on are
+    found by themselves. A column "label" of the file is kept as input_label.
 
     \b
     Examples:
       headway classify runs/labels "The cat sat on the mat."
       headway classify runs/labels "The cat sat." "A dog barks." --json
       headway classify runs/labels --in texts.txt --out labels.jsonl
-      headway classify runs/labels --in reviews.csv --top 2
+      headway classify runs/labels --in reviews.csv --out labels.csv
     """
     for flag, number in (("--top", top), ("--batch-size", batch_size)):
         check_minimum(flag, number)
     if not 0 < threshold < 1:
         raise typer.BadParameter(f"{threshold} is not between 0 and 1", param_hint="--threshold")
     files.check()
-    records = _read_texts(texts, text_pair, files)
+    records = _read_texts(model, texts, text_pair, files)
     inputs = [(record["text"], record["text_pair"]) if "text_pair" in record else record["text"] for record in records]
 
     import headway
@@ -94,21 +125,39 @@ def classify(
         print(_render_table(records, found, is_multi_label))
 
 
-def _read_texts(texts: list[str] | None, text_pair: str | None, files: TextTableFlags) -> list[dict[str, Any]]:
-    from headway.errors import DataError
+def _read_texts(
+    model: str, texts: list[str] | None, text_pair: str | None, files: ClassifiedFileFlags
+) -> list[dict[str, Any]]:
+    """The texts, with a "text_pair" each if the model was trained on pairs."""
+    from headway.errors import DataError, InputError
 
-    records = files.read(texts)
+    text_column, trained_pair = training_columns(model)
+    records, pair_column = files.read(texts, model), files.pair_column or trained_pair
+    if files.pair_column is not None and not any(files.pair_column in record for record in records):
+        raise typer.BadParameter(f"{files.source} has no column {files.pair_column!r}", param_hint="--pair-column")
+    if pair_column is not None and files.has_columns:
+        records = [with_name(r, pair_column, "text_pair") if pair_column in r else r for r in records]
     for number, record in enumerate(records, 1):
+        if not record["text"].strip():
+            raise DataError(f"text {number} is empty: give some text")
         if not isinstance(record.get("text_pair", ""), str):
             raise DataError(f'text {number}: "text_pair" is {record["text_pair"]!r:.40}, not a text')
-    if text_pair is None:
-        return records
-    if len(records) > 1 or "text_pair" in records[0]:
-        raise typer.BadParameter(
-            'belongs to one text: for several, use --in FILE.jsonl with {"text": …, "text_pair": …}',
-            param_hint="--text-pair",
+    if text_pair is not None:
+        if len(records) > 1 or "text_pair" in records[0]:
+            raise typer.BadParameter(
+                'belongs to one text: for several, use --in FILE.jsonl with {"text": …, "text_pair": …}',
+                param_hint="--text-pair",
+            )
+        records = [{**records[0], "text_pair": text_pair}]
+    single = [number for number, record in enumerate(records, 1) if "text_pair" not in record]
+    if trained_pair is not None and single:
+        raise InputError(
+            f"{model} was trained on pairs of texts ({text_column or 'text'} and {trained_pair}), and text {single[0]} "
+            f"has no second one: give --text-pair TEXT, or --in FILE with a column {trained_pair} or --pair-column NAME"
         )
-    return [{**records[0], "text_pair": text_pair}]
+    if text_column is not None and trained_pair is None and any("text_pair" in record for record in records):
+        print(f"note: {model} was trained on single texts, not on pairs", file=sys.stderr)
+    return records
 
 
 def _note_truncated(found: "Sequence[Classification]", context: int) -> None:
@@ -138,7 +187,8 @@ def _render(record: dict[str, Any], found: "Classification", n_shown: int, is_mu
     it has."""
     shown = list(found.probabilities.items())[:n_shown]
     width = max(len(label) for label, _ in shown)
-    lines = [" / ".join(record[name].strip() for name in ("text", "text_pair") if name in record)]
+    shown_texts = [textwrap.shorten(record[name], SHOWN_CHARS, placeholder=" …") for name in TEXTS if name in record]
+    lines = [" / ".join(shown_texts)]
     for label, p in shown:
         mark = " " if not is_multi_label else "✓" if label in found.labels else " "
         lines.append(f"{mark} {label:<{width}} {p:>7.1%}  {'█' * round(BAR_WIDTH * p)}".rstrip())

@@ -179,7 +179,8 @@ def compare(
 def _check_options(models: list[str], data: str, settings: list[str]) -> None:
     """Refuse options that are for another kind of data, and a budget where no model is trained."""
     from headway.comparison.budget import data_kind, shared_recipe
-    from headway.comparison.selection import KIND_NAMES, Overrides, is_run
+    from headway.comparison.selection import Overrides, is_run
+    from headway.data.records import KIND_NAMES
 
     kind = data_kind(shared_recipe(data, Overrides.parse(settings).shared).data)
     check_options_for(f"{data}, which holds {KIND_NAMES[kind]}", data=kind)
@@ -237,7 +238,8 @@ def _plot(comparison: "Comparison", file: Path, *, is_required: bool) -> Path | 
 
 def _print_models(json: bool) -> None:
     from headway.comparison.lineup import LINEUPS
-    from headway.comparison.selection import KIND_NAMES, missing_weights
+    from headway.comparison.selection import missing_weights
+    from headway.data.records import KIND_NAMES
 
     missing = {kind: missing_weights(kind) for kind in LINEUPS}
     if json:

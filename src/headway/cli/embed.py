@@ -91,7 +91,7 @@ def embed(
     if similar is not None and not similar.strip():
         raise typer.BadParameter("is blank: give a text to compare with", param_hint="--similar")
     files.check()
-    records = files.read(texts, keep_blank=True)
+    records = files.read(texts, model, keep_blank=True)
 
     import headway
     from headway.prediction.embed import embedding_settings

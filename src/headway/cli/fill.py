@@ -41,7 +41,7 @@ def fill(
     for flag, number in (("--top", top), ("--batch-size", batch_size)):
         check_minimum(flag, number)
     files.check()
-    records = files.read(texts)
+    records = files.read(texts, model)
     import headway
     from headway.prediction.fill import fill_texts
 

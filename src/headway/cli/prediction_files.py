@@ -40,8 +40,12 @@ class TextFileFlags:
         OnlyWith("--out", why="has no effect without a file: add --out FILE"),
     ] = False
 
+    refused_suffixes: ClassVar[tuple[str, ...]] = TABLES  # of --out: results are JSON lines
+
     def check(self) -> None:
         """Refuse an output that cannot be written, or that is the input, before anything is computed."""
+        if self.out is not None and self.out.suffix.lower() in self.refused_suffixes:
+            raise typer.BadParameter(f"{self.out} would hold JSON lines: name a .jsonl file", param_hint="--out")
         if self.out is not None and self.source is not None and self.out.exists() and self.out.samefile(self.source):
             raise typer.BadParameter(f"{self.out} is the input file: name another file", param_hint="--out")
         if self.out is not None and self.out.suffix.lower() == ".gz":
@@ -54,24 +58,66 @@ class TextTableFlags(TextFileFlags):
     """The same, for texts that may be a column of a table."""
 
     column: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Column of a table, or field of JSON lines, that holds the text."),
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of a table, or field of JSON lines, that holds the text. Default: that of the run's data if "
+            "the file has it, else text.",
+        ),
         OnlyWith("--in"),
-    ] = "text"
+    ] = None
 
-    def read(self, texts: Sequence[str] | None, *, keep_blank: bool = False) -> list[dict[str, Any]]:
+    @property
+    def has_columns(self) -> bool:
+        return self.source is not None and self.source.suffix.lower() in (*TABLES, *JSON_LINES)
+
+    def read(self, texts: Sequence[str] | None, model: str, *, keep_blank: bool = False) -> list[dict[str, Any]]:
         """The texts as {"text": text}, with the other fields that a file has. Blank lines are left out, unless
         `keep_blank`."""
-        if self.column == "text" or self.source is None:
-            return read_records(texts, self.source, keep_blank=keep_blank)
-        if self.source.suffix.lower() not in (*TABLES, *JSON_LINES):
+        if self.column is not None and self.source is not None and not self.has_columns:
             raise typer.BadParameter(f"{self.source} has lines, not columns: leave it out", param_hint="--column")
-        records = read_records(texts, self.source, self.column, keep_blank=keep_blank)
-        return [merged(_without(record, self.column), {"text": record[self.column]}) for record in records]
+        column = self.column or "text"
+        if self.column is None and self.source is not None and self.has_columns:
+            trained_on, _ = training_columns(model)
+            column = trained_on if trained_on is not None and _has_column(self.source, trained_on) else column
+        records = read_records(texts, self.source, column, keep_blank=keep_blank)
+        return records if column == "text" else [with_name(record, column, "text") for record in records]
 
 
-def _without(record: Mapping[str, Any], field: str) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != field}
+def with_name(record: Mapping[str, Any], name: str, new_name: str) -> dict[str, Any]:
+    """The record with one of its fields under another name."""
+    others = {other: value for other, value in record.items() if other != name}
+    return merged(others, {new_name: record[name]})
+
+
+def _has_column(file: Path, name: str) -> bool:
+    """Whether the first row of a table, or the first object of JSON lines, has this column."""
+    from headway.data.text_files import iter_lines, read_errors
+
+    with read_errors(str(file)):
+        first = next((line for line in iter_lines(file) if line.strip()), "")
+    if is_json_lines(file):
+        try:
+            return name in json_lines.loads(first)
+        except (ValueError, TypeError):
+            return False
+    cells = [cell.strip().strip('"') for delimiter in "\t;," for cell in first.split(delimiter)]
+    return name in cells
+
+
+def training_columns(model: str) -> tuple[str | None, str | None]:
+    """The columns of the text, and of a second text, that a run was trained on; None for other models."""
+    from headway.config import load_recipe
+    from headway.errors import ConfigError
+    from headway.runs import Run
+
+    if not Run.exists(Path(model)):
+        return None, None
+    try:
+        data = load_recipe(model).data
+    except ConfigError:  # of an older version, or with a plug-in that is not loaded
+        return None, None
+    return data.text, data.text_pair
 
 
 def read_records(
@@ -93,12 +139,18 @@ def read_records(
 
         what = "no text" if is_table else "only blank lines"
         raise DataError(f"{file or 'stdin'} holds {what}: give one text per {'row' if is_table else 'line'}")
-    if not keep_blank and len(kept) < len(records) and (is_table or (file is not None and is_json_lines(file))):
+    if not keep_blank and len(kept) < len(records):
         from headway.display import print_status
         from headway.errors import count
 
         n_blank = len(records) - len(kept)
-        print_status(f"note: skipped {count(n_blank, 'row')} of {file} without a {field}")
+        has_rows = is_table or (file is not None and is_json_lines(file))
+        skipped = (
+            f"{count(n_blank, 'row')} of {file} without a {field}"
+            if has_rows
+            else (f"{count(n_blank, 'blank line')} of {file or 'stdin'}")
+        )
+        print_status(f"note: skipped {skipped}")
     return records if keep_blank else kept
 
 
@@ -148,11 +200,32 @@ def merged(record: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def write_records(results: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """One JSON object per line, all or nothing."""
+    """One JSON object per line, or a row of a .csv, all or nothing."""
     from headway.files import non_finite_to_null, write_text
 
-    lines = [json_lines.dumps(non_finite_to_null(dict(result)), ensure_ascii=False) for result in results]
-    write_text(out, "".join(f"{line}\n" for line in lines))
+    if out.suffix.lower() == ".csv":
+        text = _as_table(results)
+    else:
+        text = "".join(f"{json_lines.dumps(non_finite_to_null(dict(r)), ensure_ascii=False)}\n" for r in results)
+    write_text(out, text)
+
+
+def _as_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of comma-separated values. Several labels are joined by ";", and probabilities have a column each."""
+    import csv
+    import io
+
+    rows = []
+    for result in results:
+        row = {name: value for name, value in result.items() if name != "probabilities"}
+        row |= {f"p({label})": p for label, p in result.get("probabilities", {}).items()}
+        rows.append({name: ";".join(value) if isinstance(value, list) else value for name, value in row.items()})
+    names = sorted(dict.fromkeys(name for row in rows for name in row), key=lambda name: name.startswith("p("))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def output_records(

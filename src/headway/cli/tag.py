@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaggedFileFlags(TextTableFlags):
+    refused_suffixes: ClassVar = (".csv",)
+
     source: Annotated[
         Path | None,
         typer.Option(
@@ -71,11 +73,11 @@ def tag(
     check_minimum("--batch-size", batch_size)
     files.check()
     if files.source is not None and _is_conll(files.source):
-        if files.column != "text":
+        if files.column is not None:
             raise typer.BadParameter(f"{files.source} has a word in its first column", param_hint="--column")
         records = _read_sentences(texts, files.source)
     else:
-        records = files.read(texts)
+        records = files.read(texts, model)
     sentences = [record["text"] if "text" in record else record["words"] for record in records]
 
     import headway

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import msgspec
 
 from headway.comparison.lineup import ModelTemplate, scale_to_params
-from headway.comparison.selection import KIND_NAMES, OBJECTIVES, model_fields, weights_of
+from headway.comparison.selection import OBJECTIVES, model_fields, weights_of
 from headway.config import DataConfig, ModelConfig, Recipe, TokenizerConfig, recipe_from_table
 from headway.config.recipe_loading import apply_setting
 from headway.data.builtin import CORPORA
 from headway.data.readers import format_of
-from headway.data.records import texts_of
+from headway.data.records import KIND_NAMES, texts_of
 from headway.data.splits import SplitName, read_split, sources_of, with_absolute_paths
 from headway.data.synthetic_tasks import is_task
 from headway.devices import parse_device

@@ -10,12 +10,12 @@ from typing import Any, Literal, Protocol
 
 from headway.comparison.budget import EVAL_BATCH_SIZES, SAMPLE_RECORDS, selection_metric
 from headway.comparison.results import LengthBucket
-from headway.comparison.selection import KIND_NAMES, OBJECTIVES
+from headway.comparison.selection import OBJECTIVES
 from headway.config import Recipe
 from headway.data.datasets.classification import encode_texts, text_of
 from headway.data.datasets.encoder_inputs import label_names
 from headway.data.datasets.tagging import TaggingDataset
-from headway.data.records import LabelledText, Record, TaggedSentence
+from headway.data.records import KIND_NAMES, LabelledText, Record, TaggedSentence
 from headway.data.sources import open_pairs
 from headway.data.splits import read_split, sources_of
 from headway.data.synthetic_tasks import is_task

@@ -15,6 +15,7 @@ from typing import Any
 from headway.comparison.lineup import LINEUPS, ModelTemplate, registered_template
 from headway.config import FAMILIES, DataConfig, Recipe, load_recipe
 from headway.config.init_source import family_of_source
+from headway.data.records import KIND_NAMES
 from headway.entry_points import load_declared, plugin_options
 from headway.errors import ConfigError, DataError, suggest
 from headway.installed_files import INSTALLED_MODELS
@@ -27,7 +28,6 @@ from headway.runs import Run
 from headway.training.task import resolve_objective
 
 DEFAULT_CONTEXT = {"text": 128, "pairs": 512, "labelled": 256, "tagged": 128}  # tokens
-KIND_NAMES = {"text": "text", "pairs": "pairs", "labelled": "labelled texts", "tagged": "tagged words"}
 OBJECTIVES = {"text": "causal", "pairs": "pairs", "labelled": "classify", "tagged": "tag"}
 
 

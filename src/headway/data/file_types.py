@@ -41,7 +41,8 @@ def advice(head: bytes, name: str) -> str:
         return f"it looks like {encoding.upper()} without a byte-order mark; {_convert(encoding, name)}"
     if b"\0" in head:
         return "it looks like a binary file, not text; remove it from the data" + _replace(name)
-    return f"convert it first, for example: {_iconv('latin1', name)}" + _replace(name)
+    is_windows = any(0x80 <= byte <= 0x9F for byte in head)  # control characters in Latin-1, punctuation in Windows
+    return f"convert it first, for example: {_iconv('cp1252' if is_windows else 'latin1', name)}" + _replace(name)
 
 
 def _utf16_without_mark(head: bytes) -> str:

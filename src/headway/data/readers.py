@@ -125,7 +125,9 @@ def kind_of(format: str, options: ReadOptions) -> Kind:
     if format in ("conll", "squad", "text", "lines", "misspellings"):
         for name in ("text", "pairs", "label"):  # text_pair needs a label
             if (value := getattr(options, name)) is not None:
-                raise ConfigError(f"{name}={value!r} names a column, but a {format} file has no columns")
+                verb = {"conll": "tag", "squad": "answer"}.get(format) if name == "label" else None
+                hint = "" if verb is None else f"; to train on such a file, use `headway train {verb}`"
+                raise ConfigError(f"{name}={value!r} names a column, but a {format} file has no columns{hint}")
         kinds: dict[str, Kind] = {"conll": "tagged", "squad": "questions", "misspellings": "pairs"}
         return kinds.get(format, "text")
     return "pairs" if options.pairs else "labelled" if options.label else "text"
@@ -247,7 +249,8 @@ def _cell(row: dict[str, Any], name: str, location: str, options: ReadOptions) -
         return _joined_labels(value, location, options)
     if value is None:
         if name in row:
-            raise DataError(f"{location}: column {name!r} is null; drop such rows, or use an empty string")
+            way_out = "give a label, or drop the row" if is_label else "drop such rows, or use an empty string"
+            raise DataError(f"{location}: column {name!r} is null; {way_out}")
         raise DataError(f"{location}: there is no column {name!r}; this row has {', '.join(row)[:200]}")
     if is_label and isinstance(value, (bool, int, float)):
         return str(value)
@@ -424,7 +427,9 @@ def read_conll(file: Path, options: ReadOptions) -> Iterator[Record]:
             first_line = number + 1
             continue
         if len(cells) < 2:
-            raise DataError(f"{file}, line {number}: {line!r:.40} is a word without a tag; expected 'word<TAB>tag'")
+            raise DataError(
+                f"{file}, line {number}: {line!r:.40} is a word without a tag; expected 'word tag', or a blank line"
+            )
         words.append(cells[0])
         tags.append(cells[-1])
         del line, cells  # they may be large
@@ -451,7 +456,10 @@ def read_squad(file: Path, options: ReadOptions) -> Iterator[Record]:
         raise DataError(f"{file} is not in SQuAD format: the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         decode_text(data, str(file), options.errors, start)  # names the byte if it is not UTF-8
-        raise DataError(f"{file} is not JSON: {error}; for one JSON object per line, use --format jsonl") from None
+        raise DataError(
+            f'{file} is not JSON: {error}; a SQuAD file is one object, {{"data": [{{"paragraphs": […]}}]}}; for one '
+            f"JSON object per line, set data.format=jsonl (headway data: --format jsonl)"
+        ) from None
     del data  # it may be large
     for paragraph in (paragraph for article in articles for paragraph in article.paragraphs):
         for question in paragraph.qas:

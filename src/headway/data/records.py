@@ -54,6 +54,14 @@ class Question:
     answers: tuple[Answer, ...]  # empty: unanswerable from this context
 
 
+KIND_NAMES = {
+    "text": "text",
+    "pairs": "pairs",
+    "labelled": "labelled texts",
+    "tagged": "tagged words",
+    "questions": "questions",
+}
+
 Record = str | Pair | LabelledText | TaggedSentence | Question
 
 

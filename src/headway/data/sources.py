@@ -88,7 +88,9 @@ class DataSource:
             if batch:
                 yield batch
         if not has_text:
-            raise DataError(f"{self.name} is empty: it has no text; choose another source, or add text")
+            is_table = self.options.format in ("csv", "tsv")
+            what = "it has no rows with text below its header" if is_table else "it has no text"
+            raise DataError(f"{self.name} is empty: {what}; choose another source, or add text")
 
     def texts(self) -> Iterator[str]:
         """Every text by itself, both sides of pairs too: the training data of a tokenizer."""

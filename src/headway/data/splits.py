@@ -249,9 +249,10 @@ def make_plan(stats: CorpusStats, fractions: SplitFractions, name: str) -> Split
         settings = f"valid_fraction={fractions.valid_fraction}" + (
             f", test_fraction={fractions.test_fraction}" if fractions.test_fraction else ""
         )
-        raise DataError(
-            f"{name} is too short to be split into training and held-out text with {settings}; give more text"
-        )
+        hint = "give more text"
+        if stats.n_records == 1:
+            hint = "it is one record: separate its records (a blank line separates tagged sentences), or give more"
+        raise DataError(f"{name} is too short to be split into training and held-out text with {settings}; {hint}")
     return SplitPlan(fractions, (train_end, test_end))
 
 

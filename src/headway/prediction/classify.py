@@ -19,7 +19,7 @@ from headway.data.datasets.classification import TextOrPair, encode_texts
 from headway.errors import InputError
 from headway.models.base import Model
 from headway.models.heads import Classifier
-from headway.prediction.batching import DEFAULT_BATCH_SIZE, EncoderInput, OnProgress, run_encoder
+from headway.prediction.batching import DEFAULT_BATCH_SIZE, EncoderInput, OnProgress, check_texts, run_encoder
 from headway.prediction.heads import require_head
 
 DEFAULT_THRESHOLD = 0.5
@@ -57,8 +57,7 @@ def classify(
     `threshold` is the probability from which on a multi-label model gives a label.
     """
     classifier = require_head(model, Classifier, "classify")
-    if isinstance(texts, str):
-        raise InputError("texts is one string, and classify takes several: pass a list, [text]")
+    check_texts(texts, "classify")
     if not 0 < threshold < 1:
         raise InputError(f"threshold={threshold} is not a probability between 0 and 1")
     scores = label_probabilities(classifier, texts, batch_size=batch_size, on_progress=on_progress)

@@ -44,13 +44,13 @@ def _description(model: object) -> str:
 
 def _way_out(model: object, head: type[Model]) -> str:
     """Another command for this model, or how to train a model for this command."""
-    train = f"--set train.objective={HEAD_USES[head].objective}"
+    verb = HEAD_USES[head].verb
+    train = f"headway train {verb} --init-from MODEL --set data.path=FILE"
     if type(model) in HEAD_USES:
-        other = HEAD_USES[type(model)].verb
-        return f"use `headway {other}`, or fine-tune it: headway train RECIPE --set model.init_from=MODEL {train}"
+        return f"use `headway {HEAD_USES[type(model)].verb}`, or fine-tune it: {train}"
     if head is MaskedLM:
-        init = " --set model.init_from=MODEL" if isinstance(model, BERT) else ""
+        init = " --init-from MODEL" if isinstance(model, BERT) else ""
         return f"train a bert on text: headway train bert-pydocs --set data.path=FILE{init} (docs/encoders.md)"
     if isinstance(model, TextEncoder):
-        return f"fine-tune it on examples: headway train RECIPE --set model.init_from=MODEL {train}"
-    return f"train a bert or bilstm on examples: headway train RECIPE {train} (docs/encoders.md)"
+        return f"fine-tune it on examples: {train}"
+    return f"train an encoder on examples: headway train {verb} --set data.path=FILE (docs/encoders.md)"

@@ -15,10 +15,9 @@ import numpy as np
 
 from headway.data.tag_schemes import entity_spans, mark_entities
 from headway.data.words import Word, split_words
-from headway.errors import InputError
 from headway.models.base import Model
 from headway.models.heads import Tagger
-from headway.prediction.batching import DEFAULT_BATCH_SIZE, OnProgress
+from headway.prediction.batching import DEFAULT_BATCH_SIZE, OnProgress, check_texts
 from headway.prediction.heads import require_head
 from headway.prediction.viterbi import TagRules, decode_tags
 from headway.prediction.word_scores import word_log_probs
@@ -72,8 +71,7 @@ def tag(
     most probable tag. Sentences longer than `context` tokens (default: the model's) are read in overlapping windows.
     """
     tagger = require_head(model, Tagger, "tag")
-    if isinstance(sentences, str):
-        raise InputError("sentences is one string, and tag takes several: pass a list, [text]")
+    check_texts(sentences, "tag", "sentences")
     texts, words = _split(sentences)
     labels = tagger.config.labels
     rules = TagRules.of(labels) if constrained else None

@@ -37,6 +37,11 @@ def class_weights(
 def label_notes(labels: Sequence[str], train: NDArray[np.int64], valid: NDArray[np.int64]) -> list[str]:
     """Notes on labels with few training examples, or none for validation. `train` and `valid` count targets (C,)."""
     notes = []
+    spellings: dict[str, list[str]] = {}
+    for label in labels:
+        spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    if alike := [", ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]:
+        notes.append(f"labels that differ only in spaces or case are counted apart: {_listed(alike)}")
     if rare := [f"{label} ({n})" for label, n in zip(labels, train.tolist(), strict=True) if n < FEW_EXAMPLES]:
         notes.append(
             f"{count(len(rare), 'label')} with fewer than {FEW_EXAMPLES} training examples: {_listed(rare)}; add "

@@ -9,7 +9,7 @@ from headway.data.datasets.seq2seq import Seq2SeqDataset
 from headway.data.datasets.spans import SpanDataset
 from headway.data.datasets.tagging import TaggingDataset
 from headway.data.loader import BatchLoader
-from headway.data.records import Pair, Record
+from headway.data.records import KIND_NAMES, Pair, Record
 from headway.data.splits import SplitName, sources_of, split_fractions, split_records, split_source
 from headway.errors import ConfigError, DataError
 from headway.evaluation.tasks import ValidationExamples
@@ -49,8 +49,8 @@ def iter_records(recipe: Recipe, split: SplitName, kind: str) -> Iterator[Record
     for source in sources:
         if source.kind != kind:
             raise DataError(
-                f"{source.name} holds {source.kind}, but this objective trains on {kind}: {HOW_TO_READ[kind]}; see "
-                f"docs/data.md"
+                f"{source.name} holds {KIND_NAMES[source.kind]}, but this objective trains on {KIND_NAMES[kind]}: "
+                f"{HOW_TO_READ[kind]}; see docs/data.md"
             )
         yield from source.records() if fractions is None else split_records(source, fractions, split)
 

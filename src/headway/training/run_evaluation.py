@@ -16,7 +16,7 @@ from headway.config.recipe_loading import apply_setting
 from headway.data.builtin import corpus
 from headway.data.loader import BatchLoader
 from headway.data.readers import READER_KINDS, format_of
-from headway.data.records import Record
+from headway.data.records import KIND_NAMES, Record
 from headway.data.sources import DataSource, find_files, open_source
 from headway.data.splits import load_documents, read_split
 from headway.data.tag_schemes import scheme_of
@@ -186,7 +186,8 @@ def load_evaluation_records(recipe: Recipe, path: str) -> list[Record]:
     kind, source = record_kind(recipe), open_as_trained(path, recipe)
     if source.kind != kind:
         raise DataError(
-            f"{path} holds {source.kind}, but this model is scored on {kind}: give {FILES_OF_A_KIND[str(kind)]}"
+            f"{path} holds {KIND_NAMES[source.kind]}, but this model is scored on {KIND_NAMES[str(kind)]}: give "
+            f"{FILES_OF_A_KIND[str(kind)]}"
         )
     return list(source.records())
 

@@ -188,9 +188,11 @@ def resolve_objective(recipe: Recipe) -> str:
     objective = BASE_OBJECTIVES.get(setting, setting)
     if objective not in allowed:
         families = [name for name, config in FAMILIES.items() if objective in config.objectives]
+        source = recipe.finetune.init_from
+        of_source = "" if source is None else f", which the weights of model.init_from={source!r} are"
         raise ConfigError(
-            f"train.objective={setting!r} is not for the family {family}: choose {' or '.join(allowed)}, or for "
-            f"{setting!r} one of the families {', '.join(families)}"
+            f"train.objective={setting!r} is not for the family {family}{of_source}: choose {' or '.join(allowed)}, or "
+            f"for {setting!r} one of the families {', '.join(families)}"
         )
     if recipe.train.epochs is not None and objective not in RECORD_KINDS:
         raise ConfigError(

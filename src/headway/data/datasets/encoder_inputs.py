@@ -12,6 +12,8 @@ from headway.errors import ConfigError, DataError, suggest
 from headway.tokenizers import Tokenizer
 
 QUOTED_CHARS = 40  # of an example, in errors
+MAX_LISTED_LABELS = 20
+MANY_LABELS = 100  # more may be a column of numbers or ids
 
 
 class PaddedTexts:
@@ -55,7 +57,11 @@ def label_id(name: str, names: list[str], index: int, text: str) -> int:
         return names.index(name)
     except ValueError:
         start = text if len(text) <= QUOTED_CHARS else f"{text[:QUOTED_CHARS]}…"
+        listed = ", ".join(names[:MAX_LISTED_LABELS])
+        listed += f" and {len(names) - MAX_LISTED_LABELS:,} more" if len(names) > MAX_LISTED_LABELS else ""
+        way_out = " Correct it, leave the example out, or train on such examples too."
+        if len(names) > MANY_LABELS:
+            way_out += f" With {len(names):,} labels: does the column hold labels, and not numbers or ids?"
         raise DataError(
-            f"example {index + 1}, {start!r}: label {name!r} is not one of {', '.join(names[:20])}."
-            + suggest(name, names, otherwise=" Correct it, leave the example out, or train on such examples too.")
+            f"example {index + 1}, {start!r}: label {name!r} is not one of {listed}.{suggest(name, names)}{way_out}"
         ) from None
