@@ -430,6 +430,21 @@ def test_a_model_from_scratch_leaves_the_weights_and_their_rates_behind(override
     assert recipe.train.objective == "classify"
 
 
+def test_weights_of_another_family_leave_the_rates_behind_too(tmp_path):
+    bow = headway.create("bow", n_buckets=10, vocab_size=30).save(tmp_path / "bow")
+    recipe = load_recipe("tag", [f"model.init_from={bow}"])
+    assert (recipe.model.family, recipe.train.lr, recipe.train.layer_lr_decay) == ("bow", 1e-2, 1.0)
+
+
+@pytest.mark.parametrize("sizes", [{"d_model": 8}, {"d_model": 50}, {"n_heads": 7}, {"n_kv_heads": 5}, {"d_model": 9}])
+def test_sizes_beside_weights_need_not_fit_the_defaults_of_the_family(sizes, bert):
+    """Those of the weights are not known yet; when they are, sizes that contradict them are refused."""
+    settings = [f"model.{name}={value}" for name, value in sizes.items()]
+    recipe = load_recipe("demo", [f"model.init_from={bert}", *settings])
+    assert {name: getattr(recipe.model, name) for name in recipe.model_settings} == sizes
+    assert recipe.to_table()["model"] == {"family": "bert", **sizes, "init_from": str(bert)}
+
+
 def test_weights_replace_the_sizes_of_a_recipe_from_scratch(bert):
     recipe = load_recipe("demo", [f"model.init_from={bert}", "train.lr=0.5"])
     assert (recipe.model.family, recipe.model_settings, recipe.preset) == ("bert", [], "")

@@ -19,6 +19,7 @@ from headway.models.init_from import (
     source_tokenizer,
     take_weights,
 )
+from headway.tokenizers.wordpiece import wordpiece_from_vocab
 from tests.models.variants import SMALL, TINY
 
 LABELS = ["no", "yes"]
@@ -323,6 +324,17 @@ def test_another_vocabulary_is_refused_with_both_sides(folder, tmp_path):
     large = tokenizers.train("char", ["".join(map(chr, range(97, 170)))])
     with pytest.raises(ConfigError, match=f"has {large.vocab_size} tokens, the weights of .* have 41: give the"):
         check_same_vocabulary(str(folder / "gpt"), large)
+
+
+def test_a_tokenizer_of_the_same_tokens_that_splits_otherwise_is_refused(tmp_path):
+    vocab = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "film"])}
+    model = made("bert ", 1)
+    model.tokenizer = wordpiece_from_vocab(vocab, lowercase=True)
+    model.save(tmp_path / "bert")
+    check_same_vocabulary(str(tmp_path / "bert"), wordpiece_from_vocab(vocab, lowercase=True))
+    cased = wordpiece_from_vocab(vocab, lowercase=False)
+    with pytest.raises(ConfigError, match=r"encodes 'Film' in another way: \[1\], not \[6\]; leave tokenizer.path out"):
+        check_same_vocabulary(str(tmp_path / "bert"), cased)
 
 
 # ── where the source is ───────────────────────────────────────────────────────────────────────────────────────────

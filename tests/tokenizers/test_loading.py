@@ -77,6 +77,35 @@ def test_inputs_and_segments_are_those_of_bert(bert):
     assert ours.build_inputs(ours.encode(first))[0] == theirs.encode(first)
 
 
+def test_a_saved_tokenizer_gives_the_segments_of_a_pair_in_transformers(bert, tmp_path):
+    """Without them, both texts would be in segment 0, and a classifier of pairs would score them differently."""
+    ours, _ = bert
+    ids, segments = ours.build_inputs(ours.encode("The statement"), ours.encode("a value"))
+    ours.save(tmp_path / "two")
+    pair = transformers.AutoTokenizer.from_pretrained(tmp_path / "two")("The statement", "a value")
+    assert (pair["input_ids"], pair["token_type_ids"]) == (ids, segments)
+    ours.save(tmp_path / "one", has_segments=False)
+    pair = transformers.AutoTokenizer.from_pretrained(tmp_path / "one")("The statement", "a value")
+    assert list(pair) == ["input_ids", "attention_mask"]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize(
+    "setting", [{}, {"strip_accents": False}, {"strip_accents": True}, {"tokenize_chinese_chars": False}]
+)
+def test_the_settings_beside_a_bert_vocabulary_are_those_of_transformers(lowercase, setting, tmp_path):
+    words = ["schön", "schon", "Schön", "na", "naive", "naïve", "##ive", "北", "京", "##京", "city"]
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), encoding="utf-8"
+    )
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase, **setting}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = load_tokenizer(tmp_path)
+    theirs = transformers.BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=lowercase, **setting)
+    text = "Schön schön naïve naive 北京 city"
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
+
+
 def test_a_bert_vocabulary_with_capitals_is_cased(tmp_path):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens))

@@ -64,6 +64,16 @@ def test_another_family_leaves_the_learning_rates_of_fine_tuning_behind():
     assert (from_scratch.finetune.init_from, from_scratch.train.lr) == (None, default.lr)
 
 
+def test_a_bag_of_words_has_a_learning_rate_of_its_own():
+    assert headway.load_recipe("classify", ["model.family=bow"]).train.lr == 1e-2
+    assert headway.load_recipe("classify", ["model.family=bow", "train.lr=0.5"]).train.lr == 0.5
+
+
+def test_epochs_that_are_unset_leave_steps_free():
+    train = headway.load_recipe("answer", ["train.steps=12", "train.epochs=none"]).train
+    assert (train.steps, train.epochs) == (12, None)
+
+
 def test_a_run_of_epochs_resumes_with_its_steps_and_takes_more_epochs(tmp_path):
     recipe = with_train(for_objective("classify", tmp_path), epochs=1, batch_size=60)
     headway.train(recipe, out=tmp_path / "run", quiet=True)

@@ -121,6 +121,7 @@ DECLARABLE_SETTINGS = {  # settings that name something, and the kind of plug-in
 
 # Their tokenizer is WordPiece by default, which has [CLS], [SEP] and [MASK].
 ENCODER_FAMILIES = ("bert", "bilstm", "bow")
+FAMILY_RATES = {"bow": 1e-2}  # learning rates that are far from the default
 
 
 def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
@@ -144,18 +145,25 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
         hint = plugin_hint("family", family)
         near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}. {hint}")
         raise ConfigError(f"no model family {family!r}.{near}", setting="model.family")
-    config = model_config(name if name is not None else family if family is not None else DEFAULT_MODEL, model)
+    has_heads = "n_heads" in FAMILIES.get(str(family), FAMILIES["rnn"]).__struct_fields__
+    unknown = _fitting_sizes(model) if finetune.init_from is not None and has_heads else {}
+    config = model_config(
+        name if name is not None else family if family is not None else DEFAULT_MODEL, {**unknown, **model}
+    )
     if name is not None and family is not None and family != config.family:
         raise ConfigError(
             f"model.name={name!r} is of the family {config.family!r}, not {family!r}; give one of the two",
             setting="model.name",
         )
     sections = {key: value for key, value in table.items() if key not in ("model", "preset")}
-    if isinstance(train := sections.get("train"), Mapping) and "steps" in train and train.get("epochs") is not None:
+    train = sections.get("train")
+    if isinstance(train, Mapping) and "steps" in train and train.get("epochs") not in (None, "none"):
         raise ConfigError(
             f"train.steps={train['steps']} and train.epochs={train['epochs']} both say how long to train: set one",
             setting="train.epochs",
         )
+    if config.family in FAMILY_RATES and isinstance(train := sections.get("train", {}), Mapping):
+        sections["train"] = {"lr": FAMILY_RATES[config.family], **train}
     if config.family in ENCODER_FAMILIES and isinstance(tokenizer := sections.get("tokenizer", {}), Mapping):
         sections["tokenizer"] = {"kind": "wordpiece", **tokenizer}
     preset = name if name in PRESETS else ""
@@ -163,6 +171,15 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
     return msgspec.structs.replace(
         build(Recipe, sections), model=config, preset=preset, finetune=finetune, model_settings=settings
     )
+
+
+def _fitting_sizes(model: Mapping[str, Any]) -> dict[str, int]:
+    """Heads and a width that go with the sizes given, where those of the weights are not known yet: the defaults of the
+    family may not."""
+    n_heads = model.get("n_heads", model.get("n_kv_heads", 1))
+    if not {"n_heads", "n_kv_heads", "d_model"} & model.keys() or not isinstance(n_heads, int) or n_heads < 1:
+        return {}
+    return {"n_heads": n_heads, "d_model": 2 * n_heads}
 
 
 def find_errors(table: Mapping[str, Any]) -> list[ConfigError]:
@@ -240,8 +257,11 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
         table["model"] = {key: model[key] for key in FINETUNE_SETTINGS if key in model} if is_other_source else {}
         table.pop("description", None)  # of another model, as is the result
         table.pop("result", None)
+    if is_other_source and _is_of_other_family(str(settings["model.init_from"]), model):
+        is_other_family = True
     is_from_scratch = is_other_family or "model.name" in settings or settings.get("model.init_from") == "none"
-    if "init_from" in model and is_from_scratch and not is_other_source and isinstance(table.get("train"), dict):
+    has_other_rates = is_from_scratch and (is_other_family or not is_other_source)
+    if "init_from" in model and has_other_rates and isinstance(table.get("train"), dict):
         table["train"] = {key: value for key, value in table["train"].items() if key not in FINETUNING_RATES}
     if isinstance(train := table.get("train", {}), dict):
         for name, other in (("steps", "epochs"), ("epochs", "steps")):
@@ -250,6 +270,15 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     kind = tokenizer.get("kind", TokenizerConfig().kind)
     if settings.get("tokenizer.kind", kind) != kind:
         table["tokenizer"] = {key: value for key, value in tokenizer.items() if key not in KIND_SETTINGS}
+
+
+def _is_of_other_family(source: str, model: Mapping[str, Any]) -> bool:
+    """Whether the weights at `source` are of another family than a [model] table: if they are not there, later checks
+    say so."""
+    try:
+        return family_of_source(source) != (_family_of(model) or family_of_source(str(model["init_from"])))
+    except ConfigError:
+        return False
 
 
 def _family_of(model: Mapping[str, Any]) -> str:

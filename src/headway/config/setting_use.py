@@ -44,7 +44,7 @@ def _schedule(*names: str) -> Condition:
 
 def _tokenizer(*kinds: str) -> Condition:
     return Condition(
-        f"for a new tokenizer of the kind {_or(kinds)}",
+        f"for a new tokenizer of the kind {_or(kinds)}, not with tokenizer.path or model.init_from",
         lambda recipe: (
             recipe.tokenizer.path is None
             and recipe.finetune.init_from is None

@@ -33,6 +33,8 @@ from headway.tokenizers.loading import load_tokenizer, tokenizer_file
 
 ENCODER = "encoder."  # prefix of the encoder's tensors in a model with a head
 MAX_NAMES = 4  # of tensors in a message
+PROBES = ("It's  NAÏVE, isn't it?\n", "schön für 2,000 Cafés", "北京 city", " a\tb ")  # that tokenizers should agree on
+N_PROBE_WORDS, MIN_PROBE_LETTERS = 50, 3
 # Settings that may differ from those of the weights: they change neither shapes nor what the weights compute.
 FREE_SETTINGS = frozenset({
     "dropout", "input_dropout", "hidden_dropout", "embedding_dropout", "weight_drop", "variational_dropout",
@@ -112,6 +114,7 @@ def check_same_vocabulary(source: str, tokenizer: Tokenizer) -> None:
             )
         return
     if tokenizer.vocab == own.vocab:
+        _check_same_ids(source, tokenizer, own)
         return
     both = tokenizer.vocab.keys() & own.vocab.keys()  # tokens that only one side has come first
     differing = min(tokenizer.vocab.items() ^ own.vocab.items(), key=lambda item: (item[0] in both, item[1], item[0]))
@@ -119,6 +122,17 @@ def check_same_vocabulary(source: str, tokenizer: Tokenizer) -> None:
         f"the tokenizer has {tokenizer.vocab_size:,} tokens, that of {source} has {own.vocab_size:,}; the first that "
         f"differs is {differing[0]!r}: leave tokenizer.path out to use the tokenizer of {source}"
     )
+
+
+def _check_same_ids(source: str, tokenizer: Tokenizer, own: Tokenizer) -> None:
+    """Refuse a tokenizer of the same vocabulary that splits or changes text in another way, such as a cased one."""
+    words = sorted(token for token in own.vocab if token.isalpha() and len(token) > MIN_PROBE_LETTERS)[:N_PROBE_WORDS]
+    for probe in (*PROBES, *words, *(word.title() for word in words)):
+        if tokenizer.encode(probe) != own.encode(probe):
+            raise ConfigError(
+                f"the tokenizer has the tokens of {source}, but encodes {probe!r} in another way: "
+                f"{tokenizer.encode(probe)}, not {own.encode(probe)}; leave tokenizer.path out to use that of {source}"
+            )
 
 
 @dataclass(frozen=True)

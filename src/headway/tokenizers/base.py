@@ -32,6 +32,7 @@ from headway.tokenizers.fast_encoding import BatchEncoder, Ids, fast_encoder, wh
 from headway.tokenizers.native_errors import native_errors
 
 SPECIAL_TOKEN_NAMES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
+ENCODER_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]  # in transformers
 FAST_ENCODER_MIN_CHARS = 50_000  # below this, building the fast encoder costs more than it saves
 MAX_BATCH_CHARS = 1 << 20  # per call to `tokenizers`, whose results take 100 times the memory of the text
 MAX_TEXT_CHARS = 1 << 24  # of one text, which then takes 2 GB; the fast encoder takes longer ones
@@ -371,23 +372,23 @@ class Tokenizer:
         document = json.dumps([json.loads(self.backend.to_str()), self.special_tokens], sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()
 
-    def save(self, folder: str | Path) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens."""
+    def save(self, folder: str | Path, *, has_segments: bool = True) -> None:
+        """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens. Of an encoder,
+        `has_segments` says whether its model tells the two texts of a pair apart."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
-        self._write_config(folder, "PreTrainedTokenizerFast")
+        self._write_config(folder, "PreTrainedTokenizerFast", has_segments=has_segments)
         if self.counts is not None:
             lines = (f"{json.dumps(token, ensure_ascii=False)}\t{n}\n" for token, n in self.counts.items())
             write_text(folder / "counts.tsv", "".join(lines))
 
-    def _write_config(self, folder: Path, tokenizer_class: str) -> None:
-        document = {
-            "tokenizer_class": tokenizer_class,
-            "clean_up_tokenization_spaces": False,
-            **self.extra,
-            **{f"{name}_token": token for name, token in self.special_tokens.items() if token is not None},
-        }
+    def _write_config(self, folder: Path, tokenizer_class: str, *, has_segments: bool = True) -> None:
+        document = {"tokenizer_class": tokenizer_class, "clean_up_tokenization_spaces": False, **self.extra}
+        if self.special_tokens["cls"] is not None and self.special_tokens["sep"] is not None:
+            # By default AutoTokenizer returns no segments, and the second text of a pair would be in the first.
+            document["model_input_names"] = [n for n in ENCODER_INPUT_NAMES if has_segments or n != "token_type_ids"]
+        document |= {f"{name}_token": token for name, token in self.special_tokens.items() if token is not None}
         write_text(folder / "tokenizer_config.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 

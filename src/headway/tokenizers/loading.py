@@ -175,13 +175,19 @@ def load_bert(file: Path, *, lowercase: bool | None = None) -> Tokenizer:
         raise CheckpointError(f"{file} has {len(tokens):,} lines; a vocabulary has at most {MAX_VOCAB_SIZE:,}")
     if UNK not in vocab:
         raise CheckpointError(f"{file} has no line {UNK}: it is not the vocabulary of a WordPiece tokenizer")
+    config = file.with_name("tokenizer_config.json")
+    settings = read_json(config) if lexists(config) else {}
+    settings = {name: value for name, value in settings.items() if isinstance(value, bool)}
     if lowercase is None:
-        config = file.with_name("tokenizer_config.json")
-        setting = read_json(config).get("do_lower_case") if lexists(config) else None
         has_capitals = any(re.match(r"(##)?[A-Z]", token) for token in tokens)
-        lowercase = setting if isinstance(setting, bool) else not has_capitals
+        lowercase = settings.get("do_lower_case", not has_capitals)
     with native_errors(f"{file} is damaged: loading it", error=CheckpointError):
-        return wordpiece_from_vocab(vocab, lowercase=lowercase)
+        return wordpiece_from_vocab(
+            vocab,
+            lowercase=lowercase,
+            strip_accents=settings.get("strip_accents"),
+            separate_chinese=settings.get("tokenize_chinese_chars", True),
+        )
 
 
 def load_tiktoken(file: Path, *, pattern: str | None = None) -> Tokenizer:

@@ -81,10 +81,16 @@ def _train_pieces(
     return set(backend.get_vocab())
 
 
-def wordpiece_from_vocab(vocab: Mapping[str, int], *, lowercase: bool) -> Tokenizer:
-    """BERT's tokenizer around a vocabulary, such as its `vocab.txt`."""
+def wordpiece_from_vocab(
+    vocab: Mapping[str, int], *, lowercase: bool, strip_accents: bool | None = None, separate_chinese: bool = True
+) -> Tokenizer:
+    """BERT's tokenizer around a vocabulary, such as its `vocab.txt`. Accents are stripped from lower-cased text, unless
+    `strip_accents` says otherwise."""
     backend = rust.Tokenizer(rust.models.WordPiece(dict(vocab), unk_token=UNK))
     _set_bert_pipeline(backend, lowercase)
+    backend.normalizer = rust.normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=separate_chinese
+    )
     add_special_tokens(backend, [token for token in BERT_TOKENS if token in vocab])
     return _bert_tokenizer(backend)
 
