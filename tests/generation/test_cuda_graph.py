@@ -28,6 +28,15 @@ def test_the_signature_changes_with_the_place_of_the_weights_and_the_config():
     assert signature_of(model) != moved
 
 
+def test_the_signature_changes_with_the_dtype_at_one_address():
+    model = headway.create("gpt-tiny", dtype="bfloat16").eval()
+    before, weight = signature_of(model), model.embedding.weight
+    weight.data = weight.data.view(torch.float16)
+    assert signature_of(model) != before
+    weight.data = weight.data.view(torch.bfloat16)
+    assert signature_of(model) == before
+
+
 def pool_of(*graphs):
     pool = GraphPool()
     pool.graphs = {

@@ -13,8 +13,10 @@ from headway.models import fused_decode
 from headway.models.fused_decode import CPUDecodeStep, why_not_fused
 from headway.nn import use_attention
 from headway.nn.ablations import mask_after_softmax
+from headway.nn.feedforward import GatedFeedForward
 from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, why_no_library
-from headway.nn.linear import use_linear
+from headway.nn.kernels.cpu_linear import CPUKernels, onednn_linear
+from headway.nn.linear import Linear, use_linear
 from headway.nn.positions import Positions, Rotary
 from headway.sampling import Pipeline
 
@@ -86,6 +88,10 @@ class OtherPositions(Rotary):
     pass
 
 
+class Wrapper(torch.Tensor):
+    """A subclass, as quantised weights are: its memory need not be what it seems."""
+
+
 def replace_part(model, path, value):
     """Set a part or an attribute: replace_part(model, "blocks.0.norm1", …)."""
     *owners, name = path.split(".")
@@ -97,7 +103,13 @@ def replace_part(model, path, value):
     ("path", "value"),
     [
         ("blocks.0.feed_forward.activation", torch.tanh),
-        ("blocks.0.feed_forward", nn.Identity()),
+        ("blocks.0.feed_forward", nn.Identity().eval()),
+        ("blocks.0.feed_forward", GatedFeedForward(64, 256).eval()),
+        ("blocks.0.dropout", nn.RMSNorm(64, eps=1e-5).eval()),
+        ("dropout", nn.LayerNorm(64).eval()),
+        ("norm", Linear(64, 64).eval()),
+        ("blocks.0.norm1", nn.Dropout().eval()),
+        ("blocks.0.attention.qkv.weight", nn.Parameter(torch.ones(192, 64).as_subclass(Wrapper))),
         ("blocks.0.norm1", nn.LayerNorm(64, elementwise_affine=False)),
         ("blocks.0.norm1.eps", 0.1),
         ("blocks.0.norm_first", False),
@@ -133,6 +145,31 @@ def test_hooks_and_autocast_take_the_plain_path(monkeypatch):
         assert why_not_fused(model) == "autocast is on"
     model.blocks[0].attention.register_forward_hook(lambda module, args, output: None)
     assert why_not_fused(model) == "it has hooks"
+    model = headway.create("gpt", **EXCHANGED).eval()
+    handle = nn.modules.module.register_module_forward_hook(lambda module, args, output: None)
+    try:
+        assert why_not_fused(model) == "it has hooks"
+    finally:
+        handle.remove()
+    assert why_not_fused(model) is None
+
+
+def test_products_of_ours_that_another_thread_uses_do_not_matter(monkeypatch):
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    model = headway.create("gpt", **EXCHANGED).eval()
+    with CPUKernels(model):
+        assert why_not_fused(model) is None
+    assert why_not_fused(use_linear(model, onednn_linear)) is None
+
+
+def test_a_weight_that_is_no_parameter_takes_the_plain_path(monkeypatch):
+    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    model = headway.create("gpt", **EXCHANGED).eval()
+    linear = model.blocks[0].attention.qkv
+    weight = linear.weight.detach()
+    del linear.weight
+    linear.weight = weight.t().contiguous().t()
+    assert why_not_fused(model) == "a weight is a Tensor, not a plain parameter"
 
 
 # ── on a CPU ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -168,6 +205,77 @@ def test_the_fused_step_is_the_plain_step(seed):
     for row, length in enumerate(state.length.tolist()):
         for plain, fused in ((state.keys, fused_state.keys), (state.values, fused_state.values)):
             torch.testing.assert_close(plain[:, row, :, :length], fused[:, row, :, :length], rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_dtype_changes_nothing(dtype):
+    """The C code writes float32: with a default of 16 bits it once wrote past the end of its buffers."""
+    model = random_model(5)
+    expected, _ = decode(model, [[1, 2, 3]], 12, fuse=True)
+    torch.set_default_dtype(dtype)
+    try:
+        tokens, n_fused = decode(model, [[1, 2, 3]], 12, fuse=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (tokens, n_fused) == (expected, 11)
+
+
+def halve(model):
+    for parameter in model.parameters():
+        parameter.data = parameter.data * 0.5
+
+
+CHANGES = {  # between two tokens: what they do, and whether steps are fused after them
+    "in place": (lambda model: [parameter.data.mul_(0.5) for parameter in model.parameters()], True),
+    "moved": (lambda model: model.share_memory(), True),
+    "replaced data": (halve, True),
+    "assigned": (
+        lambda model: model.load_state_dict({n: 0.5 * p for n, p in model.state_dict().items()}, assign=True),
+        True,
+    ),
+    "untied": (lambda model: setattr(model.embedding, "output", nn.Parameter(model.embedding.weight.flip(0))), True),
+    "hooked": (lambda model: model.norm.register_forward_hook(lambda module, args, output: 2 * output), False),
+    "other dtype": (lambda model: model.to(torch.float64).to(torch.float32), True),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_changes_between_two_tokens_is_followed(change):
+    apply, stays_fused = CHANGES[change]
+    found = []
+    for fuse in (False, True):
+        model = headway.create("gpt", **EXCHANGED).eval()
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        loop = DecodeLoop(model, [[1, 2, 3]], Pipeline().greedy(), 12, seeds=[0])
+        loop._model_step.is_fusable &= fuse
+        tokens = [loop.step() for _ in range(4)]
+        apply(model)
+        tokens += [loop.step() for _ in range(4)]
+        found.append(tokens)
+        if fuse:
+            assert loop._model_step.n_fused_steps == (7 if stays_fused else 3)
+    assert found[0] == found[1]
+
+
+@needs_compiler
+@pytest.mark.parametrize("feed_forward", ["relu", "relu2", "gelu-tanh", "swiglu"])
+def test_activations_of_huge_numbers(feed_forward):
+    model = headway.create("gpt", **EXCHANGED | {"feed_forward": feed_forward, "n_layers": 1, "norm": "none"}).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, 1.0)
+        up = model.blocks[0].feed_forward.gate_up if feed_forward == "swiglu" else model.blocks[0].feed_forward.up
+        for value in (-torch.inf, -1e38, -100.0, 100.0):
+            up.weight[0] = value
+            state = model.start(1, 8)
+            fused_state = state.copy()
+            expected, _ = model.step(torch.tensor([[3]]), state)
+            logits, _ = CPUDecodeStep(model, fused_state)(model, torch.tensor([[3]]), fused_state)
+            torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @needs_compiler

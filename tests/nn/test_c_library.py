@@ -46,6 +46,29 @@ def test_other_sources_or_processors_get_a_library_of_their_own(kernels, monkeyp
     assert len(list(kernels.iterdir())) == 2
 
 
+@needs_compiler
+@pytest.mark.parametrize("damage", ["cut short", "zeros at its end", "empty"])
+def test_a_damaged_library_is_compiled_again(damage, kernels, monkeypatch):
+    """Loading it would end the process."""
+    load_c_library(NAME)
+    (library,) = kernels.iterdir()
+    whole = library.read_bytes()
+    library.write_bytes(
+        {"cut short": whole[:5000], "zeros at its end": whole[:9000] + bytes(len(whole) - 9000)}.get(damage, b"")
+    )
+    assert isinstance(compile_again(monkeypatch), ctypes.CDLL)
+    assert [file.read_bytes() for file in kernels.iterdir()] == [whole]
+
+
+@pytest.mark.parametrize("line", ["flags\t\t: fpu avx2", "Features\t: fp asimd sve", "CPU part\t: 0xd40"])
+def test_each_kind_of_processor_has_a_library_of_its_own(line, tmp_path, monkeypatch):
+    digests = set()
+    for text in (f"processor\t: 0\n{line}\n", f"processor\t: 0\n{line} more\n"):
+        monkeypatch.setattr(c_library.Path, "read_text", lambda path, text=text, **options: text)
+        digests.add(c_library._digest(tmp_path / NAME, "cc"))
+    assert len(digests) == 2
+
+
 @pytest.mark.parametrize("compiler", ["/bin/false", "/does/not/exist"])
 def test_without_a_working_compiler_there_is_no_library(compiler, kernels, monkeypatch):
     monkeypatch.setattr(c_library, "c_compiler", lambda: compiler)

@@ -209,11 +209,20 @@ def release_graph(graph: DecodeGraph) -> None:
 def _trim(model_ref: "weakref.ref[Any]") -> None:
     model = model_ref()
     if model is not None and (pool := _POOLS.get(model)) is not None:
+        if model.device.type != "cuda":
+            drop_graphs(model)
+            return
         weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
         device_bytes = torch.cuda.get_device_properties(model.device).total_memory
         pool.trim(max(MAX_IDLE_WEIGHTS_FRACTION * weight_bytes, MAX_IDLE_DEVICE_FRACTION * device_bytes))
 
 
 def signature_of(model: nn.Module) -> tuple[Any, ...]:
-    """What the graphs of a model on the fused path depend on, beside the values of its weights."""
-    return (repr(model.config), *(parameter.data_ptr() for parameter in model.parameters()))
+    """What the graphs of a model on the fused path depend on, beside the values of its weights. The dtype too: weights
+    in another may get the same addresses."""
+    return (repr(model.config), *((parameter.data_ptr(), parameter.dtype) for parameter in model.parameters()))
+
+
+def drop_graphs(model: nn.Module) -> None:
+    """Free the graphs of a model that has left the GPU."""
+    _POOLS.pop(model, None)

@@ -15,14 +15,13 @@ finished rows and moves the others up, so `rows[slot]` says which row a slot hol
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.devices import without_cudnn_attention
 from headway.errors import InputError
-from headway.generation.cuda_graph import DecodeGraph, TokenCopy, release_graph, take_graph
+from headway.generation.cuda_graph import DecodeGraph, TokenCopy, drop_graphs, release_graph, take_graph
 from headway.generation.limits import cache_capacity, position_limit
 from headway.models.base import LanguageModel, Seq2SeqLM
 from headway.models.fused_decode import FastStep
@@ -81,12 +80,16 @@ class DecodeLoop:
         wants_graph = self.device.type == "cuda" if use_cuda_graph is None else use_cuda_graph
         is_capturable = isinstance(pipe, Pipeline) and all(bound.sampler.is_capturable for bound in pipe.samplers)
         self._can_capture = wants_graph and has_fixed_size and is_capturable
+        if not wants_graph and self.device.type != "cuda" and isinstance(model, nn.Module):
+            drop_graphs(model)  # those from before it left the GPU
         self._compact_at_fraction = 1.0 if compact_at_once else COMPACT_AT_FRACTION
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, int, int]]:
         """Sample the next token of every active row: (row, slot, token). `self.logits[slot]` are its logits."""
-        with without_cudnn_attention() if self.device.type == "cuda" else nullcontext():
+        if self.device.type != "cuda":
+            return self._step()
+        with torch.cuda.device(self.device), without_cudnn_attention():  # streams and kernels are the current device's
             return self._step()
 
     def _step(self) -> list[tuple[int, int, int]]:

@@ -15,14 +15,17 @@ for several rows, decode_norm.py. Between them x is float32. On a CPU they are i
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
+from operator import is_
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules import module as _module
 
 from headway.models.base import LanguageModel, Model, Seq2SeqLM
 from headway.models.builders import build_positions
@@ -34,7 +37,7 @@ from headway.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from headway.nn.kernels.c_library import c_compiler
 from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, CPUProgram
 from headway.nn.kernels.cpu_decode import why_no_library as why_no_cpu_library
-from headway.nn.kernels.cpu_linear import MIN_PACKED_ROWS, CPUKernels
+from headway.nn.kernels.cpu_linear import MIN_PACKED_ROWS, CPUKernels, CPULinear, onednn_linear
 from headway.nn.kernels.decode_parts import PositionTables
 from headway.nn.kv_cache import KVCache
 from headway.nn.linear import Linear
@@ -52,6 +55,8 @@ from headway.nn.positions import (
 from headway.nn.state import State
 
 EQUIVALENT_ATTENTION_FNS = (dot_product_attention, fast_attention, flex_attention)
+GLOBAL_HOOKS = (_module._global_forward_hooks, _module._global_forward_pre_hooks)  # of all modules
+NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "none": nn.Identity}
 POSITIONS = (Positions, Sinusoidal, Learned, PerLayer, Rotary, Relative, ALiBi)
 FUSED_PARTS = {
     *(GPT, Embedding, Blocks, Block, SelfAttention, Linear, FeedForward, GatedFeedForward, *POSITIONS),
@@ -99,16 +104,19 @@ def _why_parts_do_not_fit(model: GPT) -> str | None:
             return f"{kind.__name__} is not one of our own parts"
         if module.training:
             return "it is in training mode"
-        if module._forward_hooks or module._forward_pre_hooks:
-            return "it has hooks"
         if not METHOD_NAMES[kind].isdisjoint(module.__dict__):
             return f"a method of {kind.__name__} has been replaced"
         if isinstance(module, nn.LayerNorm | nn.RMSNorm) and (module.weight is None or module.eps != c.norm_eps):
             return "a norm is not as the config says"
-        if isinstance(module, Linear) and module.linear_fn is not F.linear:
+        if isinstance(module, Linear) and not _is_plain_product(module.linear_fn):
             return "a matrix product has been replaced"
-    if model.unembed_fn is not F.linear:
+    if any(GLOBAL_HOOKS) or any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return "it has hooks"
+    if not _is_plain_product(model.unembed_fn):
         return "a matrix product has been replaced"
+    for part, kind in _expected_parts(model):
+        if type(part) is not kind:
+            return f"a {type(part).__name__} is in the place of a {kind.__name__}"
     for block in model.blocks:
         attention, feed_forward = block.attention, block.feed_forward
         if attention.attention_fn not in EQUIVALENT_ATTENTION_FNS:
@@ -124,10 +132,66 @@ def _why_parts_do_not_fit(model: GPT) -> str | None:
         return "the positions are not as the config says"
     if model.embedding.scale != (math.sqrt(c.d_model) if c.scale_embeddings else 1.0):
         return "the embedding is not as the config says"
-    parameters = list(model.parameters())
-    if any(p.dtype != model.dtype or p.device != model.device or not p.is_contiguous() for p in parameters):
-        return "its weights differ in dtype or device, or are not contiguous"
+    for weight in _weights(model):
+        if type(weight) is not nn.Parameter:
+            return f"a weight is a {type(weight).__name__}, not a plain parameter"
+        if weight.dtype != model.dtype or weight.device != model.device or not weight.is_contiguous():
+            return "its weights differ in dtype or device, or are not contiguous"
     return None
+
+
+def _is_plain_product(linear_fn: object) -> bool:
+    """`F.linear`, or a product of ours that computes the same: decoding or training in another thread may use it."""
+    return linear_fn in (F.linear, onednn_linear) or isinstance(linear_fn, CPULinear)
+
+
+def _expected_parts(model: GPT) -> Iterator[tuple[nn.Module, type[nn.Module]]]:
+    """Every part that the fused step replaces, with the class that the config asks for."""
+    norm = NORMS[model.config.norm]
+    feed_forward_kind = GatedFeedForward if model.config.feed_forward == "swiglu" else FeedForward
+    yield from ((model.embedding, Embedding), (model.dropout, nn.Dropout), (model.norm, norm))
+    for block in model.blocks:
+        yield from ((block.dropout, nn.Dropout), (block.norm1, norm), (block.norm2, norm))
+        yield from ((block.attention, SelfAttention), (block.feed_forward, feed_forward_kind))
+        yield from ((block.attention.qkv, Linear), (block.attention.out, Linear))
+        if isinstance(block.feed_forward, GatedFeedForward):
+            yield block.feed_forward.gate_up, Linear
+        else:
+            yield block.feed_forward.up, Linear
+        yield block.feed_forward.down, Linear
+
+
+def _weights(model: GPT) -> Iterator[Tensor]:
+    """Every tensor that a decode step reads, also one that is no parameter."""
+    for module in model.modules():
+        for name in ("weight", "bias", "output"):
+            if isinstance(weight := getattr(module, name, None), Tensor):
+                yield weight
+
+
+class WeightAddresses:
+    """Where a model's weights are in memory: kernels that hold their addresses must not run after they have moved."""
+
+    def __init__(self, model: GPT):
+        modules = list(model.modules())
+        self._tables = [module._parameters for module in modules]
+        self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+        self._weights = self._current()
+        self._addresses = self._current_addresses()
+
+    def still_hold(self) -> bool:
+        """Whether no weight has been replaced or moved, and no hook added: a generation may be paused at any token.
+        In few calls, since a step of a small model takes some 100 µs."""
+        weights = self._current()
+        if len(weights) != len(self._weights) or not all(map(is_, weights, self._weights)):
+            return False
+        return not any(self._hooks) and not any(GLOBAL_HOOKS) and self._current_addresses() == self._addresses
+
+    def _current(self) -> list[Tensor | None]:
+        return [weight for table in self._tables for weight in table.values()]
+
+    def _current_addresses(self) -> list[int]:
+        return [weight.data_ptr() for weight in self._weights if weight is not None]
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
@@ -136,11 +200,8 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def missing_kernels(device: torch.device) -> str | None:
-    """Why there are no kernels for a device, with one warning if a compiler would help."""
-    if device.type == "cpu":
-        reason = why_no_cpu_library()
-    else:
-        reason = None if has_triton() else "Triton or a C compiler is missing"
+    """Why there are no kernels for a device, with one warning if there could be."""
+    reason = why_no_cpu_library() if device.type == "cpu" else why_no_triton()
     if reason is not None:
         _warn_once(reason)
     return reason
@@ -152,9 +213,19 @@ def _warn_once(reason: str) -> None:
 
 
 @cache
-def has_triton() -> bool:
-    """Whether kernels can be compiled: Triton needs a C compiler for the code that launches them."""
-    return find_spec("triton") is not None and c_compiler() is not None
+def why_no_triton() -> str | None:
+    """Why Triton's kernels cannot be compiled here, by trying a small one; None if they can."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if c_compiler() is None:
+        return "Triton needs a C compiler ($CC, cc, gcc or clang)"
+    try:
+        from headway.nn.kernels.decode_norm import norm_rows
+
+        norm_rows(torch.zeros(1, 16, device="cuda"), nn.Identity(), torch.float32)
+    except Exception as error:  # of Triton, the compiler, the linker or the file system
+        return f"Triton cannot compile kernels ({type(error).__name__}: {str(error).strip()[:200]})"
+    return None
 
 
 def decode_layers(model: GPT, kernels: Any, x: Tensor, cache: KVCache, lengths: Tensor) -> Tensor:
@@ -206,10 +277,15 @@ class CPUDecodeStep:
     def __init__(self, model: GPT, cache: KVCache):
         c, B = model.config, cache.batch_size
         tables = position_tables(model, cache.capacity)
-        self._keys, self._capacity = cache.keys, cache.capacity
-        self._x, self._lengths = torch.empty(B, c.d_model), torch.empty_like(cache.length)
+        self._keys, self._capacity, self._addresses = cache.keys, cache.capacity, WeightAddresses(model)
+        self._x, self._lengths = torch.empty(B, c.d_model, dtype=torch.float32), torch.empty_like(cache.length)
         self._program = CPUProgram(B, c.n_heads, c.n_kv_heads, c.d_head, tables)
         decode_layers(model, self._program, self._x, cache, self._lengths)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the model is as it was."""
+        return self._addresses.still_hold()
 
     def fits(self, cache: KVCache) -> bool:
         """Whether it can write the next token to this cache."""
@@ -221,7 +297,7 @@ class CPUDecodeStep:
         """ids (B, 1), for a cache with a free slot → logits (B, 1, V), and the cache with one more token."""
         self._x.copy_(model.positions.embed(model.embedding(ids), cache.length[:, None])[:, 0])
         self._lengths.copy_(cache.length)
-        logits = torch.empty(cache.batch_size, model.config.vocab_size)
+        logits = torch.empty(cache.batch_size, model.config.vocab_size, dtype=torch.float32)
         self._program.run(logits)
         return logits[:, None], replace(cache, length=cache.length + 1, bound=cache.bound + 1)
 
@@ -244,6 +320,8 @@ class FastStep:
     ) -> tuple[Tensor, State]:
         """ids (B, T) → logits (B, 1, V) of the last tokens, or with last=False of all, and the state after them."""
         is_decode_step = lengths is None and ids.shape[1] == 1 and len(ids) <= MAX_FUSED_ROWS
+        if self._fused is not None and not self._fused.is_current:
+            self._fused, self.is_fusable = None, why_not_fused(self.model) is None
         if self.is_fusable and is_decode_step and isinstance(state, KVCache) and state.has_free_slot:
             model = cast(GPT, self.model)
             if self._fused is None or not self._fused.fits(state):
@@ -262,12 +340,12 @@ def position_tables(model: GPT, capacity: int) -> PositionTables:
     match positions:
         case Rotary():
             angle = pos[:, None].float() * frequencies(positions.d_head, positions.theta, device)
-            return PositionTables(cos=angle.cos(), sin=angle.sin())
+            return PositionTables(cos=angle.cos().float(), sin=angle.sin().float())
         case PerLayer():
             return PositionTables(offsets=positions.weight.detach())
         case Relative():  # its distances end at 0 in a decoder
             return PositionTables(bias=positions.weight.detach())
         case ALiBi():
             distance = pos - (capacity - 1)
-            return PositionTables(bias=alibi_slopes(positions.n_heads, device)[:, None] * distance)
+            return PositionTables(bias=alibi_slopes(positions.n_heads, device)[:, None].float() * distance)
     return PositionTables()

@@ -115,9 +115,9 @@ static void product(const float *w, const float *x, ptrdiff_t n, ptrdiff_t n_out
 /* ── elementwise ───────────────────────────────────────────────────────────────────────────────────────────────── */
 
 /* e^x to 2 units of the last place, without a branch, so that loops over it become vectors: x = k ln 2 + r, and a
-   polynomial of r (Cephes). Below -87 it is 1e-38, above 88 1e38; of NaN it is NaN. */
-ALWAYS_INLINE float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+   polynomial of r (Cephes). Below -87 it is 1e-38, above 88 infinity; of NaN it is NaN. */
+ALWAYS_INLINE float exponential(float given) {
+    float x = given < -87.0f ? -87.0f : given > 88.0f ? 88.0f : given;
     float k = rintf(x * 1.44269504f), r = x - k * 0.693359375f + k * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -126,7 +126,7 @@ ALWAYS_INLINE float exponential(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     union { int32_t bits; float value; } power = {((int32_t)k + 127) << 23};
-    return (p * r * r + r + 1) * power.value;
+    return given > 88.0f ? INFINITY : (p * r * r + r + 1) * power.value;
 }
 
 /* x Φ(x) by 1 - erf(z) = (a1 t + ... + a5 t^5) e^(-z²), t = 1 / (1 + p z): as nn/feedforward.py, to 1.5e-7. */
@@ -144,8 +144,8 @@ static void activate(int activation, float *y, const float *up, ptrdiff_t first,
 #define EACH(expression) \
     for (ptrdiff_t i = first; i < last; i++) { float x = y[i]; y[i] = (expression); } break
     switch (activation) {
-        case RELU: EACH(x > 0 ? x : 0 * x); /* 0 * x, so that NaN stays NaN */
-        case RELU2: EACH(x > 0 ? x * x : 0 * x);
+        case RELU: EACH(x <= 0 ? 0 : x); /* so, NaN stays NaN */
+        case RELU2: EACH(x <= 0 ? 0 : x * x);
         case GELU: EACH(gelu(x));
         case GELU_TANH: EACH(x * sigmoid(1.59576912f * (x + 0.044715f * x * x * x)));
         case SWIGLU: EACH(x * sigmoid(x) * up[i]);

@@ -106,7 +106,7 @@ class CPUProgram:
             # A line more than needed, so that rows are aligned and threads do not write to the same line.
             size = (self._scratch_size // FLOATS_PER_CACHE_LINE + 2) * FLOATS_PER_CACHE_LINE
             operations = (OperationStruct * len(self._operations))(*self._operations)
-            self._compiled = operations, torch.empty(self.n_threads, size)
+            self._compiled = operations, torch.empty(self.n_threads, size, dtype=torch.float32)
         operations, scratch = self._compiled
         operations[-1].linear.contents.y = result.data_ptr()
         _run_function()(
@@ -121,9 +121,10 @@ class CPUProgram:
 
     def _buffer(self, width: int) -> Tensor:
         if width not in self._buffers:
-            self._buffers[width] = torch.empty(self.n_rows, width)
+            self._buffers[width] = torch.empty(self.n_rows, width, dtype=torch.float32)
         return self._buffers[width]
 
     def _pointers(self, *tensors: Tensor | None) -> list[int | None]:
-        self._alive += tensors
+        # Not the parameters themselves: `.to()` and `.data = …` give them other memory, and this would be freed.
+        self._alive += [tensor.detach() for tensor in tensors if tensor is not None]
         return [None if tensor is None else tensor.data_ptr() for tensor in tensors]

@@ -11,6 +11,8 @@ queries) are computed by one program, which reads the keys once.
 """
 
 import math
+from functools import cache
+from typing import Any
 
 import torch
 import triton
@@ -24,6 +26,9 @@ BLOCK_S = 64  # keys read at a time
 MAX_ONE_WARP_WIDTH = 128  # one warp needs no barriers: at 256 rows of GPT-2 small, 1.15 ms a step instead of 1.48
 MAX_SPLITS = 32
 LOG2_E = math.log2(math.e)
+DEFAULT_STAGES = 3  # Triton's
+USABLE_SHARED_MEMORY = 0.8  # of a program's, by keys and values
+MIN_SHARED_MEMORY = 48 * 1024  # bytes: of every GPU
 
 
 @triton.jit
@@ -170,8 +175,9 @@ class DecodeAttention:
         n_groups = batch_size * n_kv_heads
         self.n_splits = choose_n_splits(n_groups, capacity)
         parts = (n_groups, self.n_splits, self.block_r)
-        self.partial_sums = torch.empty(*parts, self.block_k, device=device)
-        self.partial_max, self.partial_total = torch.empty(parts, device=device), torch.empty(parts, device=device)
+        floats: dict[str, Any] = {"dtype": torch.float32, "device": device}
+        self.partial_sums = torch.empty(*parts, self.block_k, **floats)
+        self.partial_max, self.partial_total = torch.empty(parts, **floats), torch.empty(parts, **floats)
         self.arrivals = torch.zeros(n_groups, dtype=torch.int32, device=device)
 
     def __call__(self, qkv: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
@@ -189,9 +195,26 @@ class DecodeAttention:
             G=self.n_kv_heads, R=self.n_shared, K=K, IS_ROTARY=t.cos is not None, HAS_OFFSETS=t.offsets is not None,
             HAS_BIAS=t.bias is not None, N_SPLITS=self.n_splits, BLOCK_R=self.block_r, BLOCK_S=BLOCK_S,
             HALF=max(MIN_DOT, triton.next_power_of_2(K // 2)), BLOCK_K=self.block_k,
+            num_stages=self._n_stages(keys.element_size()),
             num_warps=1 if self.block_r == 1 and self.block_k <= MAX_ONE_WARP_WIDTH else 4,
         )  # fmt: skip
         return out
+
+    def _n_stages(self, itemsize: int) -> int:
+        """Blocks of keys and values in flight. Of heads that share keys they are kept in shared memory, where those of
+        wide heads have space for fewer than Triton's default."""
+        block_bytes = BLOCK_S * 2 * self.block_k * itemsize
+        if self.block_r == 1 or self.arrivals.device.type != "cuda":
+            return DEFAULT_STAGES
+        n_blocks = int(USABLE_SHARED_MEMORY * shared_memory(self.arrivals.device) / block_bytes)
+        return max(1, min(DEFAULT_STAGES, 1 + n_blocks))
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes that a program may use."""
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", MIN_SHARED_MEMORY))
 
 
 def choose_n_splits(n_groups: int, capacity: int, n_programs: int = 264) -> int:

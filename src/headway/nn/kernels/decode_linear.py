@@ -172,13 +172,13 @@ class SplitKWorkspace:
     overwrite each other's sums."""
 
     def __init__(self) -> None:
-        self.sums = torch.empty(0)
+        self.sums = torch.empty(0, dtype=torch.float32)
         self.arrivals = torch.empty(0, dtype=torch.int32)
 
     def get(self, n_sums: int, n_tiles: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Space for so many sums, and a zero for each tile."""
         if self.sums.numel() < n_sums or self.sums.device != device:
-            self.sums = torch.empty(n_sums, device=device)
+            self.sums = torch.empty(n_sums, dtype=torch.float32, device=device)
         if self.arrivals.numel() < n_tiles or self.arrivals.device != device:
             self.arrivals = torch.zeros(n_tiles, dtype=torch.int32, device=device)
         return self.sums, self.arrivals
