@@ -47,15 +47,15 @@ def test_other_sources_or_processors_get_a_library_of_their_own(kernels, monkeyp
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", ["cut short", "zeros at its end", "empty"])
+@pytest.mark.parametrize("damage", ["cut short", "zeros at its end"])
 def test_a_damaged_library_is_compiled_again(damage, kernels, monkeypatch):
     """Loading it would end the process."""
     load_c_library(NAME)
     (library,) = kernels.iterdir()
     whole = library.read_bytes()
-    library.write_bytes(
-        {"cut short": whole[:5000], "zeros at its end": whole[:9000] + bytes(len(whole) - 9000)}.get(damage, b"")
-    )
+    damaged = {"cut short": whole[:5000], "zeros at its end": whole[:9000] + bytes(len(whole) - 9000)}
+    library.unlink()  # not overwritten: this process has it in its memory
+    library.write_bytes(damaged[damage])
     assert isinstance(compile_again(monkeypatch), ctypes.CDLL)
     assert [file.read_bytes() for file in kernels.iterdir()] == [whole]
 
