@@ -73,7 +73,7 @@ def classify(
     ] = None,
     threshold: Annotated[
         float,
-        typer.Option(help="Probability from which on a text has a label, in multi-label models."),
+        typer.Option(help="Minimum probability of a label, in multi-label models."),
         OnlyFor(model="multi-label"),
     ] = 0.5,
     files: ClassifiedFileFlags,
@@ -84,8 +84,8 @@ def classify(
     """Classify texts: print the most probable label, and the probability of each.
 
     For a model trained on texts with labels (train.objective=classify). A file may hold one text per line, JSON lines
-    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. The columns that a run was trained on are
-    found by themselves. A column "label" of the file is kept as input_label.
+    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. Columns default to
+    those the run was trained on. A column "label" of the file is kept as input_label.
 
     \b
     Examples:

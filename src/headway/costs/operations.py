@@ -1,7 +1,7 @@
 """The operations of one pass through a model, row by row: FLOPs, and the elements that are read and written.
 
-A product of (n × m) and (m × k) takes 2nmk FLOPs: a multiplication and an addition for each of nmk pairs. Read and
-written are nm + mk + nk elements. All rows follow from that:
+A product of (n × m) and (m × k) takes 2nmk FLOPs: a multiplication and an addition for each of nmk pairs. It reads and
+writes nm + mk + nk elements. All rows follow from that:
 
                          full sequence, n tokens                   one token, n keys
     Q/K/V projections    6 b n d²                                  6 b d²

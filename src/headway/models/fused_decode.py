@@ -7,7 +7,7 @@
     x = x + h W_downᵀ + b
 
 `GPT.step` with one token per row is the definition. On a GPU its thirty operations per layer take longer to launch than
-to run; on a CPU the work between the products takes a fifth of the step.
+to run; on a CPU the work between its products takes a fifth of the step.
 
 On a GPU the kernels are Triton's, which comes with PyTorch's CUDA builds: decode_linear.py, decode_attention.py and,
 for several rows, decode_norm.py. Between them x is float32. On a CPU they are in C: cpu_decode.c.

@@ -1,1 +1,4 @@
-"""Fast kernels: cross-entropy in Triton, matrix products for CPUs. Tests compare each with the code it replaces."""
+"""Fast kernels in Triton and for CPUs: cross-entropy, matrix products, encoders, decode steps.
+
+Tests compare each with the code it replaces.
+"""

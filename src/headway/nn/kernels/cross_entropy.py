@@ -1,4 +1,4 @@
-"""The cross-entropy kernel in Triton. Import it only where it is used: machines without a GPU have no Triton."""
+"""The cross-entropy kernel in Triton. Import it only where it is used: machines without a GPU may have no Triton."""
 
 import torch
 import triton

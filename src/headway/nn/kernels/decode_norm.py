@@ -2,8 +2,8 @@
 
     norm(x).to(dtype)                                       what `norm_rows` computes
 
-A product of many rows reads them in every program, so it is given normalised ones (decode_linear.py normalises few
-rows on the way).
+Every program of a matrix product reads all its rows. One row is normalised by decode_linear.py as it is loaded; several
+are normalised once, here.
 """
 
 import torch

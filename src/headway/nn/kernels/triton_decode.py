@@ -1,4 +1,4 @@
-"""The operations of a decode step as Triton kernels, each launched at once; the interface is that of `CPUProgram`."""
+"""The operations of a decode step as Triton kernels, launched one by one; the interface is that of `CPUProgram`."""
 
 import torch
 from torch import Tensor, nn
