@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -104,8 +105,42 @@ def test_a_run_finds_the_columns_that_it_was_trained_on(capsys):
     assert (code, json.loads(out)["texts"][0]["probabilities"]) == (0, texts[1]["probabilities"])
     code, _, err = run("classify runs/pairs --in other.csv --column a --pair-column c", capsys)
     assert (code, "other.csv has no column 'c'" in err) == (2, True)
+    code, _, err = run("classify runs/pairs --in other.csv --column a --pair-column a", capsys)
+    assert (code, "'a' is the column of the first text" in err) == (2, True)
+    [checkpoint] = Path("runs/pairs/checkpoints").iterdir()
+    assert json.loads(run(f"classify {checkpoint} --in pairs.csv --json", capsys)[1])["texts"] == texts
     code, _, err = run("classify runs/labels 'the cat' --text-pair dog", capsys)
     assert (code, "note: runs/labels was trained on single texts, not on pairs" in err) == (0, True)
+
+
+def test_the_second_text_may_be_in_a_column_called_text(capsys):
+    with open("pairs.csv", "w") as file:
+        file.write("question,text,same\n" + "the cat,a dog,yes\nthe dog,a dog,no\n" * 20)
+    settings = "data.path=pairs.csv data.text=question data.text_pair=text data.label=same train.epochs=1"
+    options = " ".join(f"--set {setting}" for setting in [*settings.split(), "model.family=bow", "model.n_buckets=50"])
+    assert run(f"train classify --out runs/pairs {options}", capsys)[0] == 0
+    [text, *_] = json.loads(run("classify runs/pairs --in pairs.csv --json", capsys)[1])["texts"]
+    assert (text["text"], text["text_pair"]) == ("the cat", "a dog")
+
+
+def test_columns_in_quotes_are_no_other_columns(capsys):
+    with open("quoted.csv", "w") as file:
+        file.write('id,text,"notes;text_pair"\n1,the cat,a\n')
+    assert run("classify runs/labels --in quoted.csv", capsys)[0] == 0
+
+
+def test_a_table_keeps_fields_of_any_kind(capsys):
+    with open("in.jsonl", "w") as file:
+        file.write('{"text": "the cat", "ids": [1, 2], "more": {"a": null}}\n')
+    assert run("classify runs/labels --in in.jsonl --out out.csv", capsys)[0] == 0
+    with open("out.csv") as file:
+        [row] = csv.DictReader(file)
+    assert (row["ids"], row["more"]) == ("[1, 2]", '{"a": null}')
+    assert list(row)[-2:] == ["p(cat)", "p(dog)"]
+
+
+def test_a_long_text_without_spaces_is_cut(capsys):
+    assert run(f"classify runs/labels {'a' * 400}", capsys)[1].splitlines()[0] == "a" * 300 + "…"
 
 
 def test_a_table_of_results(capsys):
@@ -117,7 +152,7 @@ def test_a_table_of_results(capsys):
     for row, text in zip(rows, texts, strict=True):
         assert float(row["p(cat)"]) == text["probabilities"]["cat"]
     code, _, err = run("classify runs/labels --in reviews.csv --out labels.tsv", capsys)
-    assert (code, "labels.tsv would hold JSON lines: name a .jsonl file" in err) == (2, True)
+    assert (code, "labels.tsv: results are not written in this form, use .csv or .jsonl" in err) == (2, True)
 
 
 def test_blank_lines_are_noted(capsys):

@@ -182,6 +182,12 @@ def test_texts_become_token_tag_files_that_training_reads(capsys):
     ]  # fmt: skip
 
 
+def test_other_tables_are_refused(capsys):
+    for name in ("tags.tsv", "tags.csv"):
+        code, _, err = run(f"tag tagger --in news.txt --out {name}", capsys)
+        assert (code, f"{name}: results are not written in this form, use .jsonl" in err) == (2, True)
+
+
 def test_a_text_longer_than_the_context_has_a_tag_for_every_word(capsys):
     Path("long.txt").write_text("Anna visits Rome and " * 40)
     [result] = json.loads(run("tag tagger --in long.txt --json", capsys)[1])["texts"]

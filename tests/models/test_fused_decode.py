@@ -17,6 +17,7 @@ from headway.nn.feedforward import GatedFeedForward
 from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, why_no_library
 from headway.nn.kernels.cpu_linear import CPUKernels, onednn_linear
 from headway.nn.linear import Linear, use_linear
+from headway.nn.lora import add_lora
 from headway.nn.positions import Positions, Rotary
 from headway.sampling import Pipeline
 
@@ -226,6 +227,19 @@ def halve(model):
         parameter.data = parameter.data * 0.5
 
 
+def fresh_linear(model):
+    torch.manual_seed(1)
+    return Linear(64, model.config.d_ff).eval()
+
+
+def randomise_lora(model):
+    add_lora(model, rank=2, alpha=2.0)
+    torch.manual_seed(2)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            nn.init.normal_(parameter, std=0.5)
+
+
 CHANGES = {  # between two tokens: what they do, and whether steps are fused after them
     "in place": (lambda model: [parameter.data.mul_(0.5) for parameter in model.parameters()], True),
     "moved": (lambda model: model.share_memory(), True),
@@ -236,6 +250,9 @@ CHANGES = {  # between two tokens: what they do, and whether steps are fused aft
     ),
     "untied": (lambda model: setattr(model.embedding, "output", nn.Parameter(model.embedding.weight.flip(0))), True),
     "hooked": (lambda model: model.norm.register_forward_hook(lambda module, args, output: 2 * output), False),
+    "replaced module": (lambda model: setattr(model.blocks[1].feed_forward, "up", fresh_linear(model)), True),
+    "training mode": (lambda model: model.train(), False),
+    "LoRA": (lambda model: randomise_lora(model), False),
     "other dtype": (lambda model: model.to(torch.float64).to(torch.float32), True),
 }
 

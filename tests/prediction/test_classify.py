@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -102,5 +103,18 @@ def test_what_is_no_text_is_named():
     for wrong in (None, 3.5, float("nan")):
         with pytest.raises(InputError, match=f"text 2 is {wrong}, not a text"):
             headway.classify(model, ["the cat", wrong])
-    with pytest.raises(InputError, match="text 1 is None, not a text"):
-        headway.classify(model, [("the cat", None)])
+    for wrong in [("the cat", None), ("the cat",), ("a", "b", "c"), (), b"the cat"]:
+        with pytest.raises(InputError, match=r"text 1 is .*, not a text"):
+            headway.classify(model, [wrong])
+
+
+def test_any_iterable_of_texts_will_do():
+    model = classifier()
+    expected = [result.probabilities for result in headway.classify(model, ["the cat", "a dog"])]
+    for texts in (
+        iter(["the cat", "a dog"]),
+        ("the cat", "a dog"),
+        np.array(["the cat", "a dog"]),
+        {"the cat": 1, "a dog": 2},
+    ):
+        assert [result.probabilities for result in headway.classify(model, texts)] == expected

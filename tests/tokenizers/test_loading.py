@@ -81,12 +81,14 @@ def test_a_saved_tokenizer_gives_the_segments_of_a_pair_in_transformers(bert, tm
     """Without them, both texts would be in segment 0, and a classifier of pairs would score them differently."""
     ours, _ = bert
     ids, segments = ours.build_inputs(ours.encode("The statement"), ours.encode("a value"))
-    ours.save(tmp_path / "two")
+    ours.save(tmp_path / "two", has_segments=True)
     pair = transformers.AutoTokenizer.from_pretrained(tmp_path / "two")("The statement", "a value")
     assert (pair["input_ids"], pair["token_type_ids"]) == (ids, segments)
     ours.save(tmp_path / "one", has_segments=False)
     pair = transformers.AutoTokenizer.from_pretrained(tmp_path / "one")("The statement", "a value")
     assert list(pair) == ["input_ids", "attention_mask"]
+    ours.save(tmp_path / "no encoder")
+    assert "model_input_names" not in json.loads((tmp_path / "no encoder" / "tokenizer_config.json").read_text())
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

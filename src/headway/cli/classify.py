@@ -2,12 +2,11 @@
 
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,8 +42,6 @@ MAX_TEXTS_NOTED = 1000  # are searched for characters that are not in the vocabu
 
 @dataclass(frozen=True)
 class ClassifiedFileFlags(TextTableFlags):
-    refused_suffixes: ClassVar = (".tsv",)
-
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="Write one JSON object per text, or a .csv, here."),
@@ -58,6 +55,10 @@ class ClassifiedFileFlags(TextTableFlags):
         ),
         OnlyWith("--in"),
     ] = None
+
+    @property
+    def table_suffixes(self) -> tuple[str, ...]:
+        return (".csv",)
 
 
 @with_option_groups
@@ -133,10 +134,14 @@ def _read_texts(
 
     text_column, trained_pair = training_columns(model)
     records, pair_column = files.read(texts, model), files.pair_column or trained_pair
-    if files.pair_column is not None and not any(files.pair_column in record for record in records):
-        raise typer.BadParameter(f"{files.source} has no column {files.pair_column!r}", param_hint="--pair-column")
     if pair_column is not None and files.has_columns:
-        records = [with_name(r, pair_column, "text_pair") if pair_column in r else r for r in records]
+        column = files.text_column(model)
+        if files.pair_column == column:
+            raise typer.BadParameter(f"{column!r} is the column of the first text", param_hint="--pair-column")
+        field = "input_text" if pair_column == "text" else pair_column  # a column "text" beside that of the first text
+        if files.pair_column is not None and not any(field in record for record in records):
+            raise typer.BadParameter(f"{files.source} has no column {pair_column!r}", param_hint="--pair-column")
+        records = [with_name(r, field, "text_pair") if field in r else r for r in records]
     for number, record in enumerate(records, 1):
         if not record["text"].strip():
             raise DataError(f"text {number} is empty: give some text")
@@ -187,14 +192,17 @@ def _render(record: dict[str, Any], found: "Classification", n_shown: int, is_mu
     it has."""
     shown = list(found.probabilities.items())[:n_shown]
     width = max(len(label) for label, _ in shown)
-    shown_texts = [textwrap.shorten(record[name], SHOWN_CHARS, placeholder=" …") for name in TEXTS if name in record]
-    lines = [" / ".join(shown_texts)]
+    lines = [" / ".join(_clipped(" ".join(record[name].split())) for name in TEXTS if name in record)]
     for label, p in shown:
         mark = " " if not is_multi_label else "✓" if label in found.labels else " "
         lines.append(f"{mark} {label:<{width}} {p:>7.1%}  {'█' * round(BAR_WIDTH * p)}".rstrip())
     if n_more := len(found.probabilities) - len(shown):
         lines.append(f"  and {n_more:,} less probable: --top {len(found.probabilities)} shows all")
     return "\n".join(lines)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def _render_table(records: Sequence[dict[str, Any]], found: "Sequence[Classification]", is_multi_label: bool) -> str:

@@ -40,12 +40,18 @@ class TextFileFlags:
         OnlyWith("--out", why="has no effect without a file: add --out FILE"),
     ] = False
 
-    refused_suffixes: ClassVar[tuple[str, ...]] = TABLES  # of --out: results are JSON lines
+    @property
+    def table_suffixes(self) -> tuple[str, ...]:
+        """Of the tables that --out may be: other results are JSON lines."""
+        return ()
 
     def check(self) -> None:
         """Refuse an output that cannot be written, or that is the input, before anything is computed."""
-        if self.out is not None and self.out.suffix.lower() in self.refused_suffixes:
-            raise typer.BadParameter(f"{self.out} would hold JSON lines: name a .jsonl file", param_hint="--out")
+        if self.out is not None and self.out.suffix.lower() in set(TABLES) - set(self.table_suffixes):
+            names = " or ".join((*self.table_suffixes, ".jsonl"))
+            raise typer.BadParameter(
+                f"{self.out}: results are not written in this form, use {names}", param_hint="--out"
+            )
         if self.out is not None and self.source is not None and self.out.exists() and self.out.samefile(self.source):
             raise typer.BadParameter(f"{self.out} is the input file: name another file", param_hint="--out")
         if self.out is not None and self.out.suffix.lower() == ".gz":
@@ -71,15 +77,20 @@ class TextTableFlags(TextFileFlags):
     def has_columns(self) -> bool:
         return self.source is not None and self.source.suffix.lower() in (*TABLES, *JSON_LINES)
 
+    def text_column(self, model: str) -> str:
+        """The column that is named; else the one that a run was trained on, if the file has it; else "text"."""
+        if self.column is None and self.source is not None and self.has_columns:
+            trained_on, _ = training_columns(model)
+            if trained_on is not None and _has_column(self.source, trained_on):
+                return trained_on
+        return self.column or "text"
+
     def read(self, texts: Sequence[str] | None, model: str, *, keep_blank: bool = False) -> list[dict[str, Any]]:
         """The texts as {"text": text}, with the other fields that a file has. Blank lines are left out, unless
         `keep_blank`."""
         if self.column is not None and self.source is not None and not self.has_columns:
             raise typer.BadParameter(f"{self.source} has lines, not columns: leave it out", param_hint="--column")
-        column = self.column or "text"
-        if self.column is None and self.source is not None and self.has_columns:
-            trained_on, _ = training_columns(model)
-            column = trained_on if trained_on is not None and _has_column(self.source, trained_on) else column
+        column = self.text_column(model)
         records = read_records(texts, self.source, column, keep_blank=keep_blank)
         return records if column == "text" else [with_name(record, column, "text") for record in records]
 
@@ -95,14 +106,14 @@ def _has_column(file: Path, name: str) -> bool:
     from headway.data.text_files import iter_lines, read_errors
 
     with read_errors(str(file)):
+        if not is_json_lines(file):
+            _, header = next(_table_rows(file, name), (0, []))
+            return name in [cell.strip() for cell in header]
         first = next((line for line in iter_lines(file) if line.strip()), "")
-    if is_json_lines(file):
-        try:
-            return name in json_lines.loads(first)
-        except (ValueError, TypeError):
-            return False
-    cells = [cell.strip().strip('"') for delimiter in "\t;," for cell in first.split(delimiter)]
-    return name in cells
+    try:
+        return name in json_lines.loads(first)
+    except (ValueError, TypeError):
+        return False
 
 
 def training_columns(model: str) -> tuple[str | None, str | None]:
@@ -111,10 +122,12 @@ def training_columns(model: str) -> tuple[str | None, str | None]:
     from headway.errors import ConfigError
     from headway.runs import Run
 
-    if not Run.exists(Path(model)):
+    path = Path(model)
+    run = path.parents[1] if path.parent.name == "checkpoints" else path
+    if not Run.exists(run):
         return None, None
     try:
-        data = load_recipe(model).data
+        data = load_recipe(run).data
     except ConfigError:  # of an older version, or with a plug-in that is not loaded
         return None, None
     return data.text, data.text_pair
@@ -215,12 +228,17 @@ def _as_table(results: Sequence[Mapping[str, Any]]) -> str:
     import csv
     import io
 
-    rows = []
+    rows, labels = [], sorted({label for result in results for label in result.get("probabilities", {})})
     for result in results:
-        row = {name: value for name, value in result.items() if name != "probabilities"}
-        row |= {f"p({label})": p for label, p in result.get("probabilities", {}).items()}
-        rows.append({name: ";".join(value) if isinstance(value, list) else value for name, value in row.items()})
-    names = sorted(dict.fromkeys(name for row in rows for name in row), key=lambda name: name.startswith("p("))
+        own = {name: value for name, value in result.items() if name != "probabilities"}
+        own |= {"labels": ";".join(own["labels"])} if "labels" in own else {}
+        values = {
+            name: json_lines.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+            for name, value in own.items()
+        }
+        rows.append(merged(values, {f"p({label})": result["probabilities"][label] for label in labels}))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    names.sort(key=lambda name: name in {f"p({label})" for label in labels})  # probabilities last
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()

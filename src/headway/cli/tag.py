@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaggedFileFlags(TextTableFlags):
-    refused_suffixes: ClassVar = (".csv",)
-
     source: Annotated[
         Path | None,
         typer.Option(
@@ -41,6 +39,10 @@ class TaggedFileFlags(TextTableFlags):
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="Write JSON lines, or words and tags (.conll), here."),
     ] = None
+
+    @property
+    def table_suffixes(self) -> tuple[str, ...]:
+        return (".tsv",) if self.out is not None and _is_conll(self.out) else ()
 
 
 @with_option_groups

@@ -145,7 +145,7 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
         hint = plugin_hint("family", family)
         near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}. {hint}")
         raise ConfigError(f"no model family {family!r}.{near}", setting="model.family")
-    has_heads = "n_heads" in FAMILIES.get(str(family), FAMILIES["rnn"]).__struct_fields__
+    has_heads = family in FAMILIES and "n_heads" in FAMILIES[family].__struct_fields__
     unknown = _fitting_sizes(model) if finetune.init_from is not None and has_heads else {}
     config = model_config(
         name if name is not None else family if family is not None else DEFAULT_MODEL, {**unknown, **model}
@@ -174,8 +174,8 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
 
 
 def _fitting_sizes(model: Mapping[str, Any]) -> dict[str, int]:
-    """Heads and a width that go with the sizes given, where those of the weights are not known yet: the defaults of the
-    family may not."""
+    """Heads and a width that are valid beside the sizes given, where the family's defaults might not be. Those of the
+    weights are read later, and replace them."""
     n_heads = model.get("n_heads", model.get("n_kv_heads", 1))
     if not {"n_heads", "n_kv_heads", "d_model"} & model.keys() or not isinstance(n_heads, int) or n_heads < 1:
         return {}
@@ -250,18 +250,17 @@ def _drop_replaced(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     model, tokenizer = table.get("model", {}), table.get("tokenizer", {})
     if not isinstance(model, dict) or not isinstance(tokenizer, dict):
         return  # an error that `recipe_from_table` reports
-    is_other_source = settings.get("model.init_from") not in (None, "none", model.get("init_from"))
+    source = settings.get("model.init_from")
+    is_other_source = source not in (None, "none", model.get("init_from"))
     is_other_family = settings.get("model.family") not in (None, _family_of(model))
+    is_other_family |= is_other_source and _is_of_other_family(str(source), model)
     if "model.name" in settings or is_other_family or is_other_source:
         # How to fine-tune applies to other weights too.
         table["model"] = {key: model[key] for key in FINETUNE_SETTINGS if key in model} if is_other_source else {}
         table.pop("description", None)  # of another model, as is the result
         table.pop("result", None)
-    if is_other_source and _is_of_other_family(str(settings["model.init_from"]), model):
-        is_other_family = True
-    is_from_scratch = is_other_family or "model.name" in settings or settings.get("model.init_from") == "none"
-    has_other_rates = is_from_scratch and (is_other_family or not is_other_source)
-    if "init_from" in model and has_other_rates and isinstance(table.get("train"), dict):
+    is_from_scratch = not is_other_source and ("model.name" in settings or source == "none")
+    if "init_from" in model and (is_other_family or is_from_scratch) and isinstance(table.get("train"), dict):
         table["train"] = {key: value for key, value in table["train"].items() if key not in FINETUNING_RATES}
     if isinstance(train := table.get("train", {}), dict):
         for name, other in (("steps", "epochs"), ("epochs", "steps")):

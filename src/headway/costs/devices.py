@@ -130,7 +130,7 @@ def find_device(name: str) -> DeviceSpec:
 def match_device(name: str) -> DeviceSpec | None:
     """The device of which `name`, such as "NVIDIA A100-SXM4-80GB", has all words; None if there is none."""
     words, devices = _words(name), all_devices()
-    matches = [device for device in devices if _words(device) <= words]
+    matches = [device for device in devices if _words(device) and _words(device) <= words]
     if not matches:
         return None
     return devices[max(reversed(matches), key=lambda device: len("".join(_words(device))))]

@@ -173,7 +173,8 @@ def _explain_generation(report: CostReport) -> str:
         return ""
     steps = report.generation_flops - report.prefill.total_flops
     first, last = report.seq_len + 1, report.seq_len + report.new_tokens - 1
-    after = f" + {steps:,} (decode steps at {first:,} to {last:,} tokens)" if report.new_tokens > 1 else ""
+    lengths = f"steps at {first:,} to {last:,} tokens" if last > first else f"step at {first:,} tokens"
+    after = f" + {steps:,} (decode {lengths})" if report.new_tokens > 1 else ""
     return (
         f"Generating {_tokens(report.new_tokens)}\n"
         f"  {report.prefill.total_flops:,} (prefill){after} = {report.generation_flops:,} FLOPs"

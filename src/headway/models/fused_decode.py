@@ -174,24 +174,27 @@ class WeightAddresses:
 
     def __init__(self, model: GPT):
         modules = list(model.modules())
-        self._tables = [module._parameters for module in modules]
+        self._tables: list[dict[str, Any]] = [table for m in modules for table in (m._parameters, m._modules)]
+        self._modules = modules
         self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
-        self._weights = self._current()
+        self._parts = self._current_parts()
+        self._weights = [part for part in self._parts if isinstance(part, Tensor)]
         self._addresses = self._current_addresses()
 
     def still_hold(self) -> bool:
-        """Whether no weight has been replaced or moved, and no hook added: a generation may be paused at any token.
-        In few calls, since a step of a small model takes some 100 µs."""
-        weights = self._current()
-        if len(weights) != len(self._weights) or not all(map(is_, weights, self._weights)):
+        """Whether no weight or module has been replaced or moved, no hook added, and the model is still in eval mode: a
+        generation may be paused at any token. In few calls, since a step of a small model takes some 100 µs."""
+        parts = self._current_parts()
+        if len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)):
             return False
-        return not any(self._hooks) and not any(GLOBAL_HOOKS) and self._current_addresses() == self._addresses
+        is_changed = any(self._hooks) or any(GLOBAL_HOOKS) or any(module.training for module in self._modules)
+        return not is_changed and self._current_addresses() == self._addresses
 
-    def _current(self) -> list[Tensor | None]:
-        return [weight for table in self._tables for weight in table.values()]
+    def _current_parts(self) -> list[Any]:
+        return [part for table in self._tables for part in table.values()]
 
     def _current_addresses(self) -> list[int]:
-        return [weight.data_ptr() for weight in self._weights if weight is not None]
+        return [weight.data_ptr() for weight in self._weights]
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
@@ -200,7 +203,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def missing_kernels(device: torch.device) -> str | None:
-    """Why there are no kernels for a device, with one warning if there could be."""
+    """Why there are no kernels for a device, with one warning for each reason."""
     reason = why_no_cpu_library() if device.type == "cpu" else why_no_triton()
     if reason is not None:
         _warn_once(reason)
@@ -223,6 +226,8 @@ def why_no_triton() -> str | None:
         from headway.nn.kernels.decode_norm import norm_rows
 
         norm_rows(torch.zeros(1, 16, device="cuda"), nn.Identity(), torch.float32)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # of Triton, the compiler, the linker or the file system
         return f"Triton cannot compile kernels ({type(error).__name__}: {str(error).strip()[:200]})"
     return None
@@ -284,7 +289,7 @@ class CPUDecodeStep:
 
     @property
     def is_current(self) -> bool:
-        """Whether the model is as it was."""
+        """Whether the model has the weights, modules and hooks that it had."""
         return self._addresses.still_hold()
 
     def fits(self, cache: KVCache) -> bool:

@@ -117,7 +117,8 @@ def write_model(model: Model, folder: Path, *, weights: bool = True) -> None:
     if isinstance(model, BERT) and model.embedding_defaults is not None:
         write_embedding_defaults(model.embedding_defaults, model.width, folder)
     if model.has_tokenizer:
-        model.tokenizer.save(folder, has_segments=getattr(config, "n_segments", 2) > 1)
+        n_segments = getattr(config, "n_segments", None)
+        model.tokenizer.save(folder, has_segments=None if n_segments is None else n_segments > 1)
 
 
 def layout_of(model: Model) -> Layout | None:

@@ -4,8 +4,8 @@ for number, hidden in run_encoder(model, inputs, model):
     ...                                              # in the order of their length, each with its number
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,16 +24,18 @@ MIN_BATCHES_TO_PACK = 3  # packing the weights takes as long as it saves in two 
 # ids (B, T), mask (B, T) or None if nothing is padded, segments (B, T) or None → (B, …)
 ForwardFn = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 OnProgress = Callable[[int], None]  # texts done
+T = TypeVar("T")
 
 
-def check_texts(texts: Sequence[Any], verb: str, name: str = "texts") -> None:
-    """Refuse a single string, and whatever is neither a text nor several."""
+def as_texts(texts: Iterable[T], is_text: Callable[[T], bool], verb: str, name: str = "texts") -> list[T]:
+    """The texts as a list; a single string, and what is no text, is refused."""
     if isinstance(texts, str):
         raise InputError(f"{name} is one string, and {verb} takes several: pass a list, [text]")
-    for number, text in enumerate(texts, 1):
-        parts = [text] if isinstance(text, str) or not isinstance(text, Sequence) else text
-        if wrong := [part for part in parts if not isinstance(part, str)]:
-            raise InputError(f"text {number} is {wrong[0]!r:.40}, not a text: leave it out, or pass a string")
+    items = list(texts)
+    for number, item in enumerate(items, 1):
+        if not is_text(item):
+            raise InputError(f"text {number} is {item!r:.40}, not a text: leave it out, or pass a string")
+    return items
 
 
 class EncoderInput(NamedTuple):

@@ -10,7 +10,7 @@ sigmoid each: a text has every label whose probability reaches the threshold.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from headway.data.datasets.classification import TextOrPair, encode_texts
 from headway.errors import InputError
 from headway.models.base import Model
 from headway.models.heads import Classifier
-from headway.prediction.batching import DEFAULT_BATCH_SIZE, EncoderInput, OnProgress, check_texts, run_encoder
+from headway.prediction.batching import DEFAULT_BATCH_SIZE, EncoderInput, OnProgress, as_texts, run_encoder
 from headway.prediction.heads import require_head
 
 DEFAULT_THRESHOLD = 0.5
@@ -57,7 +57,7 @@ def classify(
     `threshold` is the probability from which on a multi-label model gives a label.
     """
     classifier = require_head(model, Classifier, "classify")
-    check_texts(texts, "classify")
+    texts = as_texts(texts, _is_text_or_pair, "classify")
     if not 0 < threshold < 1:
         raise InputError(f"threshold={threshold} is not a probability between 0 and 1")
     scores = label_probabilities(classifier, texts, batch_size=batch_size, on_progress=on_progress)
@@ -68,6 +68,12 @@ def classify(
         labels = [name for name in by_label if by_label[name] >= threshold] if multi_label else [*by_label][:1]
         results.append(Classification(by_label, tuple(labels), is_truncated))
     return results
+
+
+def _is_text_or_pair(text: object) -> bool:
+    parts = [text] if isinstance(text, str) else text
+    is_pair = isinstance(parts, list | tuple) and len(parts) == (1 if isinstance(text, str) else 2)
+    return is_pair and all(isinstance(part, str) for part in cast(Sequence[object], parts))
 
 
 class LabelProbabilities(NamedTuple):

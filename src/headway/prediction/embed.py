@@ -24,7 +24,7 @@ from headway.models.bert import BERT, MaskedLM
 from headway.models.embedding_defaults import EmbeddingDefaults
 from headway.models.heads import Head, TextEncoder
 from headway.nn.pooling import mean_pool
-from headway.prediction.batching import DEFAULT_BATCH_SIZE, EncoderInput, OnProgress, check_texts, run_encoder
+from headway.prediction.batching import DEFAULT_BATCH_SIZE, EncoderInput, OnProgress, as_texts, run_encoder
 from headway.tokenizers import Tokenizer
 
 # encoder, hidden states (B, T, D), mask (B, T) or None if nothing is padded → (B, D)
@@ -70,7 +70,7 @@ def embed(
     Longer texts than the model reads are cut off; `on_message` says how many (default: a warning).
     """
     encoder = require_encoder(model)
-    check_texts(texts, "embed")
+    texts = as_texts(texts, lambda text: isinstance(text, str), "embed")
     settings = embedding_settings(encoder, pooling=pooling, normalize=normalize)
     pool = POOLINGS[settings.pooling]
 

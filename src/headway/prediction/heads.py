@@ -44,7 +44,7 @@ def _description(model: object) -> str:
 
 def _way_out(model: object, head: type[Model]) -> str:
     """Another command for this model, or how to train a model for this command."""
-    verb = HEAD_USES[head].verb
+    verb = "bert-pydocs" if head is MaskedLM else HEAD_USES[head].verb  # the recipe
     train = f"headway train {verb} --init-from MODEL --set data.path=FILE"
     if type(model) in HEAD_USES:
         return f"use `headway {HEAD_USES[type(model)].verb}`, or fine-tune it: {train}"

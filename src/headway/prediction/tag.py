@@ -7,7 +7,7 @@
 Tags in BIO or BIOES are decoded so that they form a valid sequence (viterbi.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from headway.data.tag_schemes import entity_spans, mark_entities
 from headway.data.words import Word, split_words
 from headway.models.base import Model
 from headway.models.heads import Tagger
-from headway.prediction.batching import DEFAULT_BATCH_SIZE, OnProgress, check_texts
+from headway.prediction.batching import DEFAULT_BATCH_SIZE, OnProgress, as_texts
 from headway.prediction.heads import require_head
 from headway.prediction.viterbi import TagRules, decode_tags
 from headway.prediction.word_scores import word_log_probs
@@ -71,7 +71,7 @@ def tag(
     most probable tag. Sentences longer than `context` tokens (default: the model's) are read in overlapping windows.
     """
     tagger = require_head(model, Tagger, "tag")
-    check_texts(sentences, "tag", "sentences")
+    sentences = as_texts(sentences, _is_sentence, "tag", "sentences")
     texts, words = _split(sentences)
     labels = tagger.config.labels
     rules = TagRules.of(labels) if constrained else None
@@ -91,6 +91,12 @@ def tag(
         entities = _entities(text, sentence, tags, probabilities) if has_entities else []
         results.append(TaggedText(text, sentence, tags, probabilities, entities))
     return results
+
+
+def _is_sentence(sentence: object) -> bool:
+    if isinstance(sentence, str):
+        return True
+    return isinstance(sentence, Iterable) and all(isinstance(word, str) for word in sentence)
 
 
 def _split(sentences: Sequence[str | Sequence[str]]) -> tuple[list[str], list[list[Word]]]:

@@ -372,9 +372,9 @@ class Tokenizer:
         document = json.dumps([json.loads(self.backend.to_str()), self.special_tokens], sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()
 
-    def save(self, folder: str | Path, *, has_segments: bool = True) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens. Of an encoder,
-        `has_segments` says whether its model tells the two texts of a pair apart."""
+    def save(self, folder: str | Path, *, has_segments: bool | None = None) -> None:
+        """Write `tokenizer.json` and `tokenizer_config.json`, which transformers.AutoTokenizer opens. With an encoder,
+        `has_segments` says whether it tells the two texts of a pair apart."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
@@ -383,9 +383,9 @@ class Tokenizer:
             lines = (f"{json.dumps(token, ensure_ascii=False)}\t{n}\n" for token, n in self.counts.items())
             write_text(folder / "counts.tsv", "".join(lines))
 
-    def _write_config(self, folder: Path, tokenizer_class: str, *, has_segments: bool = True) -> None:
+    def _write_config(self, folder: Path, tokenizer_class: str, *, has_segments: bool | None = None) -> None:
         document = {"tokenizer_class": tokenizer_class, "clean_up_tokenization_spaces": False, **self.extra}
-        if self.special_tokens["cls"] is not None and self.special_tokens["sep"] is not None:
+        if has_segments is not None and self.special_tokens["cls"] is not None:
             # By default AutoTokenizer returns no segments, and the second text of a pair would be in the first.
             document["model_input_names"] = [n for n in ENCODER_INPUT_NAMES if has_segments or n != "token_type_ids"]
         document |= {f"{name}_token": token for name, token in self.special_tokens.items() if token is not None}

@@ -108,7 +108,7 @@ class SentencePieceTokenizer(Tokenizer):
     def fingerprint(self) -> str:
         return hashlib.sha256(self.model).hexdigest()
 
-    def save(self, folder: str | Path, *, has_segments: bool = True) -> None:
+    def save(self, folder: str | Path, *, has_segments: bool | None = None) -> None:
         """Write `tokenizer.model` and `tokenizer_config.json`, which transformers.AutoTokenizer opens."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,11 @@ def _kept_library(folder: Path, prefix: str) -> Path | None:
     """An earlier result of `_compile`, if it is whole: loading a damaged library would end the process. The end of its
     name is its digest."""
     for library in sorted(folder.glob(f"{prefix}-*.so")):
-        if not _is_private(library) or _content_digest(library) == library.stem.rpartition("-")[2]:
+        if not library.is_file():
+            continue
+        if not _is_private(library):
+            return library  # not even read: the caller refuses it
+        if _content_digest(library) == library.stem.rpartition("-")[2]:
             return library
         library.unlink(missing_ok=True)
     return None
