@@ -21,7 +21,7 @@ import torch
 import headway
 from headway.generation.cuda_graph import DecodeGraph
 from headway.generation.decode_loop import DecodeLoop
-from headway.models.fused_decode import why_not_fused
+from headway.models.fused_rule import why_not_fused
 from headway.models.gpt import GPT
 from headway.sampling import Pipeline
 

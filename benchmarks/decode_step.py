@@ -20,7 +20,8 @@ from torch import Tensor
 
 import headway
 from headway.device_rates import measure_bandwidth
-from headway.models.fused_decode import CPUDecodeStep, decode_layers, position_tables, why_not_fused
+from headway.models.fused_decode import CPUDecodeStep, decode_layers, position_tables
+from headway.models.fused_rule import why_not_fused
 from headway.models.gpt import GPT
 from headway.nn.kernels.cpu_decode import CPUProgram
 from headway.nn.kernels.cpu_linear import CPUKernels

@@ -9,8 +9,9 @@ from torch import nn
 
 import headway
 from headway.generation.decode_loop import DecodeLoop
-from headway.models import fused_decode
-from headway.models.fused_decode import CPUDecodeStep, why_not_fused
+from headway.models import fused_rule
+from headway.models.fused_decode import CPUDecodeStep
+from headway.models.fused_rule import why_not_fused
 from headway.nn import use_attention
 from headway.nn.ablations import mask_after_softmax
 from headway.nn.feedforward import GatedFeedForward
@@ -64,13 +65,13 @@ def random_model(seed, device="cpu"):
     ],
 )
 def test_the_rule_for_the_fused_path_names_what_does_not_fit(settings, reason, monkeypatch):
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: None)
     found = why_not_fused(headway.create("gpt-tiny", **settings).eval())
     assert found is None if reason is None else reason in found
 
 
 def test_a_model_whose_parts_were_replaced_takes_the_plain_path(monkeypatch):
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: None)
     assert why_not_fused(headway.create("lstm", vocab_size=9, d_model=8)) == "RNN is not a GPT"
     assert "float64" in why_not_fused(headway.create("gpt-tiny", dtype="float64"))
     assert "no kernels for meta" in why_not_fused(headway.create("gpt-tiny", device="meta").eval())
@@ -80,7 +81,7 @@ def test_a_model_whose_parts_were_replaced_takes_the_plain_path(monkeypatch):
     assert why_not_fused(replaced) == "its attention function has been replaced"
     replaced = use_linear(headway.create("gpt-tiny").eval(), lambda x, weight, bias: F.linear(x, weight, bias))
     assert why_not_fused(replaced) == "a matrix product has been replaced"
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: "there is no C compiler")
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: "there is no C compiler")
     with pytest.warns(UserWarning, match="no C compiler"):
         assert "no C compiler" in why_not_fused(headway.create("gpt-tiny").eval())
 
@@ -132,7 +133,7 @@ def replace_part(model, path, value):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_model_with_one_replaced_part_takes_the_plain_path(path, value, monkeypatch):
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     assert why_not_fused(model) is None
     replace_part(model, path, value)
@@ -140,7 +141,7 @@ def test_a_model_with_one_replaced_part_takes_the_plain_path(path, value, monkey
 
 
 def test_hooks_and_autocast_take_the_plain_path(monkeypatch):
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     with torch.autocast("cpu", torch.bfloat16):
         assert why_not_fused(model) == "autocast is on"
@@ -156,7 +157,7 @@ def test_hooks_and_autocast_take_the_plain_path(monkeypatch):
 
 
 def test_products_of_ours_that_another_thread_uses_do_not_matter(monkeypatch):
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     with CPUKernels(model):
         assert why_not_fused(model) is None
@@ -164,7 +165,7 @@ def test_products_of_ours_that_another_thread_uses_do_not_matter(monkeypatch):
 
 
 def test_a_weight_that_is_no_parameter_takes_the_plain_path(monkeypatch):
-    monkeypatch.setattr(fused_decode, "why_no_cpu_library", lambda: None)
+    monkeypatch.setattr(fused_rule, "why_no_cpu_library", lambda: None)
     model = headway.create("gpt", **EXCHANGED).eval()
     linear = model.blocks[0].attention.qkv
     weight = linear.weight.detach()

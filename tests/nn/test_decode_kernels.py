@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import headway
-from headway.models.fused_decode import TritonDecodeStep, why_not_fused
+from headway.models.fused_decode import TritonDecodeStep
+from headway.models.fused_rule import why_not_fused
 from headway.nn.feedforward import ACTIVATIONS
 from tests.models.test_fused_decode import random_model
 

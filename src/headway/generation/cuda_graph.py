@@ -1,7 +1,7 @@
 """Decode steps with their samplers, captured as CUDA graphs.
 
 A graph reads and writes memory at fixed addresses, so each has a KV cache, a history and sampler states of its own.
-Capturing takes as long as many decode steps, so the graphs of models that take the fused path (fused_decode.py) are
+Capturing takes as long as many decode steps, so the graphs of models that take the fused path (fused_rule.py) are
 kept for later batches with the same number of rows, a similar capacity and the same samplers. They are captured at the
 first decode step: the first token does not wait for it.
 
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headway.models.fused_decode import triton_decode_step, why_not_fused
+from headway.models.fused_decode import triton_decode_step
+from headway.models.fused_rule import why_not_fused
 from headway.nn.kv_cache import KVCache
 from headway.sampling import History, Pipeline
 
