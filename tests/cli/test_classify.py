@@ -152,7 +152,7 @@ def test_a_table_of_results(capsys):
     for row, text in zip(rows, texts, strict=True):
         assert float(row["p(cat)"]) == text["probabilities"]["cat"]
     code, _, err = run("classify runs/labels --in reviews.csv --out labels.tsv", capsys)
-    assert (code, "labels.tsv: results are not written in this form, use .csv or .jsonl" in err) == (2, True)
+    assert (code, "labels.tsv is not a format for results: use .csv or .jsonl" in err) == (2, True)
 
 
 def test_blank_lines_are_noted(capsys):

@@ -185,7 +185,7 @@ def test_texts_become_token_tag_files_that_training_reads(capsys):
 def test_other_tables_are_refused(capsys):
     for name in ("tags.tsv", "tags.csv"):
         code, _, err = run(f"tag tagger --in news.txt --out {name}", capsys)
-        assert (code, f"{name}: results are not written in this form, use .jsonl" in err) == (2, True)
+        assert (code, f"{name} is not a format for results: use .jsonl" in err) == (2, True)
 
 
 def test_a_text_longer_than_the_context_has_a_tag_for_every_word(capsys):

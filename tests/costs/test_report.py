@@ -406,7 +406,7 @@ def test_the_explanation_of_generation_training_and_bounds():
     assert "6 P · tokens = 6 · 124,439,808 · 2,488,796,160 = 1.86e+18" in text
     assert "226,492,416 / (2 bytes · 1,966,080) = 57.6 FLOPs per byte: memory-bound, below 206" in text
     assert "Lower bounds: each matrix product at peak" in text
-    assert "each reads the weights again" in render_explanation(cost_report(model_config("lstm"), seq_len=8))
+    assert "and each reads the weights again" in render_explanation(cost_report(model_config("lstm"), seq_len=8))
 
 
 def test_a_layer_that_occurs_once_has_a_sum_too():

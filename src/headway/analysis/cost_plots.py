@@ -119,7 +119,7 @@ def _draw_roofline(axes: Any, passes: Sequence[_DrawnPass], rates: Rates) -> Non
 
 def _draw_key(figure: Any, passes: Sequence[_DrawnPass]) -> None:
     """Below the panels: what each letter stands for."""
-    most = max(drawn.n_key_lines for drawn in passes)
+    n_lines = max(drawn.n_key_lines for drawn in passes)
     for drawn, corner in zip(passes, ("left", "right"), strict=False):
         marker = {"color": drawn.colour, "marker": drawn.marker, "markersize": drawn.size}
         entries = [legend_entry("line", label=drawn.title, linestyle="none", **marker)]
@@ -127,7 +127,7 @@ def _draw_key(figure: Any, passes: Sequence[_DrawnPass]) -> None:
             style = {"color": drawn.colour, "marker": f"$\\mathrm{{{letter}}}$", "markersize": 6, "markeredgewidth": 0}
             entries.append(legend_entry("line", label=names, linestyle="none", **style))
         # Legends are aligned at their bottom: blank lines align these at the top.
-        entries += [legend_entry("line", label=" ", linestyle="none")] * (most - drawn.n_key_lines)
+        entries += [legend_entry("line", label=" ", linestyle="none")] * (n_lines - drawn.n_key_lines)
         figure.legend(handles=entries, loc=f"outside lower {corner}", alignment="left", fontsize=8, frameon=False)
 
 

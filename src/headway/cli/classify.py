@@ -25,8 +25,8 @@ from headway.cli.prediction_files import (
     TextTableFlags,
     merged,
     output_records,
+    renamed_field,
     training_columns,
-    with_name,
 )
 from headway.cli.progress import CountDisplay
 
@@ -85,8 +85,8 @@ def classify(
     """Classify texts: print the most probable label, and the probability of each.
 
     For a model trained on texts with labels (train.objective=classify). A file may hold one text per line, JSON lines
-    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. Columns default to
-    those the run was trained on. A column "label" of the file is kept as input_label.
+    with a "text" (and a "text_pair"), or be a .csv or .tsv with a header. Columns default to those the run was trained
+    on. A column "label" of the file is kept as input_label.
 
     \b
     Examples:
@@ -141,7 +141,7 @@ def _read_texts(
         field = "input_text" if pair_column == "text" else pair_column  # a column "text" beside that of the first text
         if files.pair_column is not None and not any(field in record for record in records):
             raise typer.BadParameter(f"{files.source} has no column {pair_column!r}", param_hint="--pair-column")
-        records = [with_name(r, field, "text_pair") if field in r else r for r in records]
+        records = [renamed_field(r, field, "text_pair") if field in r else r for r in records]
     for number, record in enumerate(records, 1):
         if not record["text"].strip():
             raise DataError(f"text {number} is empty: give some text")

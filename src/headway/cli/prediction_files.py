@@ -42,16 +42,14 @@ class TextFileFlags:
 
     @property
     def table_suffixes(self) -> tuple[str, ...]:
-        """Of the tables that --out may be: other results are JSON lines."""
+        """The suffixes of tables that --out may have; any other file holds JSON lines."""
         return ()
 
     def check(self) -> None:
         """Refuse an output that cannot be written, or that is the input, before anything is computed."""
         if self.out is not None and self.out.suffix.lower() in set(TABLES) - set(self.table_suffixes):
             names = " or ".join((*self.table_suffixes, ".jsonl"))
-            raise typer.BadParameter(
-                f"{self.out}: results are not written in this form, use {names}", param_hint="--out"
-            )
+            raise typer.BadParameter(f"{self.out} is not a format for results: use {names}", param_hint="--out")
         if self.out is not None and self.source is not None and self.out.exists() and self.out.samefile(self.source):
             raise typer.BadParameter(f"{self.out} is the input file: name another file", param_hint="--out")
         if self.out is not None and self.out.suffix.lower() == ".gz":
@@ -92,10 +90,10 @@ class TextTableFlags(TextFileFlags):
             raise typer.BadParameter(f"{self.source} has lines, not columns: leave it out", param_hint="--column")
         column = self.text_column(model)
         records = read_records(texts, self.source, column, keep_blank=keep_blank)
-        return records if column == "text" else [with_name(record, column, "text") for record in records]
+        return records if column == "text" else [renamed_field(record, column, "text") for record in records]
 
 
-def with_name(record: Mapping[str, Any], name: str, new_name: str) -> dict[str, Any]:
+def renamed_field(record: Mapping[str, Any], name: str, new_name: str) -> dict[str, Any]:
     """The record with one of its fields under another name."""
     others = {other: value for other, value in record.items() if other != name}
     return merged(others, {new_name: record[name]})
@@ -158,11 +156,8 @@ def read_records(
 
         n_blank = len(records) - len(kept)
         has_rows = is_table or (file is not None and is_json_lines(file))
-        skipped = (
-            f"{count(n_blank, 'row')} of {file} without a {field}"
-            if has_rows
-            else (f"{count(n_blank, 'blank line')} of {file or 'stdin'}")
-        )
+        rows, blank_lines = count(n_blank, "row"), count(n_blank, "blank line")
+        skipped = f"{rows} of {file} without a {field}" if has_rows else f"{blank_lines} of {file or 'stdin'}"
         print_status(f"note: skipped {skipped}")
     return records if keep_blank else kept
 
@@ -230,13 +225,12 @@ def _as_table(results: Sequence[Mapping[str, Any]]) -> str:
 
     rows, labels = [], sorted({label for result in results for label in result.get("probabilities", {})})
     for result in results:
-        own = {name: value for name, value in result.items() if name != "probabilities"}
-        own |= {"labels": ";".join(own["labels"])} if "labels" in own else {}
-        values = {
-            name: json_lines.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-            for name, value in own.items()
-        }
-        rows.append(merged(values, {f"p({label})": result["probabilities"][label] for label in labels}))
+        cells = {name: value for name, value in result.items() if name != "probabilities"}
+        cells |= {"labels": ";".join(cells["labels"])} if "labels" in cells else {}
+        for name, value in cells.items():
+            if isinstance(value, list | dict):
+                cells[name] = json_lines.dumps(value, ensure_ascii=False)
+        rows.append(merged(cells, {f"p({label})": result["probabilities"][label] for label in labels}))
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: name in {f"p({label})" for label in labels})  # probabilities last
     text = io.StringIO()

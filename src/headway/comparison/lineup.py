@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from headway.config import FAMILIES, ModelConfig, model_config
-from headway.config.recipe_loading import FAMILY_RATES
+from headway.config.recipe_loading import FAMILY_LR
 from headway.errors import ConfigError
 from headway.models import MODELS, create
 
@@ -125,7 +125,7 @@ ENCODER_TEMPLATES: dict[str, ModelTemplate] = {
         2012,
         "bag of words and bigrams (Wang & Manning; embedded as by Joulin et al. 2017)",
         lambda width: {"family": "bow"},
-        {"lr": FAMILY_RATES["bow"]},
+        {"lr": FAMILY_LR["bow"]},
     ),
     "bilstm": ModelTemplate(
         2015,

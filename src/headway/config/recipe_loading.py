@@ -121,7 +121,7 @@ DECLARABLE_SETTINGS = {  # settings that name something, and the kind of plug-in
 
 # Their tokenizer is WordPiece by default, which has [CLS], [SEP] and [MASK].
 ENCODER_FAMILIES = ("bert", "bilstm", "bow")
-FAMILY_RATES = {"bow": 1e-2}  # learning rates that are far from the default
+FAMILY_LR = {"bow": 1e-2}  # learning rates that are far from the default
 
 
 def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
@@ -146,9 +146,9 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
         near = suggest(str(family), FAMILIES, otherwise=f" Families: {', '.join(FAMILIES)}. {hint}")
         raise ConfigError(f"no model family {family!r}.{near}", setting="model.family")
     has_heads = family in FAMILIES and "n_heads" in FAMILIES[family].__struct_fields__
-    unknown = _fitting_sizes(model) if finetune.init_from is not None and has_heads else {}
+    placeholders = _placeholder_sizes(model) if finetune.init_from is not None and has_heads else {}
     config = model_config(
-        name if name is not None else family if family is not None else DEFAULT_MODEL, {**unknown, **model}
+        name if name is not None else family if family is not None else DEFAULT_MODEL, {**placeholders, **model}
     )
     if name is not None and family is not None and family != config.family:
         raise ConfigError(
@@ -162,8 +162,8 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
             f"train.steps={train['steps']} and train.epochs={train['epochs']} both say how long to train: set one",
             setting="train.epochs",
         )
-    if config.family in FAMILY_RATES and isinstance(train := sections.get("train", {}), Mapping):
-        sections["train"] = {"lr": FAMILY_RATES[config.family], **train}
+    if config.family in FAMILY_LR and isinstance(train := sections.get("train", {}), Mapping):
+        sections["train"] = {"lr": FAMILY_LR[config.family], **train}
     if config.family in ENCODER_FAMILIES and isinstance(tokenizer := sections.get("tokenizer", {}), Mapping):
         sections["tokenizer"] = {"kind": "wordpiece", **tokenizer}
     preset = name if name in PRESETS else ""
@@ -173,9 +173,9 @@ def recipe_from_table(table: Mapping[str, Any]) -> Recipe:
     )
 
 
-def _fitting_sizes(model: Mapping[str, Any]) -> dict[str, int]:
-    """Heads and a width that are valid beside the sizes given, where the family's defaults might not be. Those of the
-    weights are read later, and replace them."""
+def _placeholder_sizes(model: Mapping[str, Any]) -> dict[str, int]:
+    """Heads and a width that are valid with the given sizes, where the family's defaults might not be. The sizes of the
+    weights replace them once they are read."""
     n_heads = model.get("n_heads", model.get("n_kv_heads", 1))
     if not {"n_heads", "n_kv_heads", "d_model"} & model.keys() or not isinstance(n_heads, int) or n_heads < 1:
         return {}

@@ -34,7 +34,7 @@ PRODUCT_RULE = "A product of (n × m) and (m × k) takes 2 n m k FLOPs, and read
 HIDDEN_RULE = "The feed-forward network also writes its hidden layer and reads it again."
 SOFTMAX_RULE = "(…): not a matrix product, and not in the totals."
 BYTES_RULE = "Bytes: as if each operation were a separate kernel."
-RECURRENT_RULE = "The steps of a recurrent layer wait for each other: each reads the weights again."
+RECURRENT_RULE = "The steps of a recurrent layer run one after another, and each reads the weights again."
 BOUND_RULE = (
     "Lower bounds: each matrix product at peak FLOP/s, or reading its weights and KV cache at full bandwidth;\n"
     "activations stay on the chip, masked scores are skipped."
@@ -55,7 +55,7 @@ def render_report(report: CostReport) -> str:
 
 
 def _rules(report: CostReport) -> list[str]:
-    """Those that a table and an explanation have in common."""
+    """Rules that a table and an explanation both need."""
     is_recurrent = bool(report.sequential_steps.names)
     return [*([RECURRENT_RULE] if is_recurrent else []), *([BOUND_RULE] if report.rates is not None else [])]
 

@@ -158,7 +158,7 @@ class CostReport:
 
     @property
     def has_layers(self) -> bool:
-        """Whether tokens meet in layers at all."""
+        """Whether there are layers that combine tokens: not in an n-gram or a bag of words."""
         return getattr(self.config, "n_layers", 1) > 0 and not isinstance(self.config, BagOfWordsConfig | NGramConfig)
 
     @property
@@ -209,7 +209,7 @@ class CostReport:
 
     @property
     def training_lower_bound_seconds(self) -> float | None:
-        """That of the forward pass, and the FLOPs of the backward pass at peak."""
+        """The bound of the forward pass, plus the backward FLOPs at peak FLOP/s."""
         forward = self.lower_bound_seconds(self.forward)
         if self.rates is None or forward is None:
             return None
@@ -247,7 +247,7 @@ class CostReport:
 
     @property
     def budget(self) -> TrainingBudget | None:
-        """None for models that look up more than they multiply: 6 FLOPs per parameter and token are not theirs."""
+        """None for look-up models (n-gram, bag of words), where 6 FLOPs per parameter and token would be wrong."""
         if self.n_params is None or not self.forward.total_flops or not self.has_layers:
             return None
         return TrainingBudget.compute_optimal(self.n_params)

@@ -35,7 +35,7 @@ def load_c_library(name: str) -> ctypes.CDLL | str:
     try:
         folder = cache_folder() / "kernels"
         prefix = f"{source.stem}-{_digest(source, compiler)}"
-        library = _kept_library(folder, prefix)
+        library = _cached_library(folder, prefix)
         if library is None:
             if compiler is None:
                 return "no C compiler is found ($CC, cc, gcc or clang)"
@@ -52,7 +52,7 @@ def load_c_library(name: str) -> ctypes.CDLL | str:
         return f"the compiled kernels cannot be kept or loaded ({error})"
 
 
-def _kept_library(folder: Path, prefix: str) -> Path | None:
+def _cached_library(folder: Path, prefix: str) -> Path | None:
     """An earlier result of `_compile`, if it is whole: loading a damaged library would end the process. The end of its
     name is its digest."""
     for library in sorted(folder.glob(f"{prefix}-*.so")):
