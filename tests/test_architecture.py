@@ -23,6 +23,7 @@ ALLOWED = {
     "file_reading": {"errors"},
     "memory": {"errors"},
     "devices": {"errors"},
+    "compilers": set(),
     "device_rates": {"nn"},
     "display": {"data", "training"},  # the types of what it shows: nothing is imported when it runs
     "runs": {"errors", "entry_points", "files", "file_reading"},
@@ -32,9 +33,9 @@ ALLOWED = {
     # models only to load a run's model
     "run_reader": {"errors", "entry_points", "file_reading", "runs", "config", "models"},
     "run_table": {"errors", "run_reader", "tables"},
-    "nn": {"errors", "entry_points", "files"},
+    "nn": {"errors", "entry_points", "files", "compilers"},
     "tokenizers": {"errors", "files", "file_reading"},
-    "sampling": {"errors", "entry_points"},
+    "sampling": {"errors", "entry_points", "compilers"},
     "costs": {"errors", "file_reading", "tables", "config"},
     "data": {
         "errors",
@@ -55,6 +56,7 @@ ALLOWED = {
         "file_reading",
         "memory",
         "devices",
+        "compilers",
         "runs",
         "config",
         "nn",

@@ -49,7 +49,7 @@ REASONS = {
         "find_spec",
     ): "whether a package of weights or texts is installed, named in the code",
     ("display.py", "find_spec"): "whether ipywidgets is installed",
-    ("models/fused_rule.py", "find_spec"): "whether Triton is installed",
+    ("compilers.py", "find_spec"): "whether Triton is installed",
     ("training/loggers.py", "find_spec"): "whether a logger is installed; their names are in the code",
     ("sweeps/jobs.py", "subprocess"): "this Python with headway.sweeps.worker, which gets its recipe on stdin",
     ("sweeps/jobs.py", "Popen"): "this Python with headway.sweeps.worker, which gets its recipe on stdin",

@@ -97,3 +97,15 @@ def test_the_losses_of_the_tokens_are_the_terms_of_the_sum():
     assert_close(losses, expected)
     assert_close(token_nll(h, (w, b), targets), losses.sum())
     assert scoring_nll(h, (w, b), targets) == losses.double().sum()  # in float64: a long text loses no digits
+
+
+def test_columns_that_pad_the_vocabulary_have_no_gradient():
+    """On a GPU the vocabulary is padded; without Triton, the definition has to leave the padding out as well."""
+    logits, targets, losses = torch.randn(5, 12), torch.tensor([0, 8, -100, 3, 3]), torch.empty(5)
+    leaf = logits[:, :9].clone().requires_grad_()
+    expected = F.cross_entropy(leaf, targets, reduction="none", label_smoothing=0.1)
+    (gradient,) = torch.autograd.grad(expected.sum(), leaf)
+    module._to_gradient(logits, targets, losses, 9, 0.1, -100)
+    assert_close(losses, expected.detach())
+    assert_close(logits[:, :9], gradient)
+    assert not logits[:, 9:].any()

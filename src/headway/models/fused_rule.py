@@ -5,10 +5,7 @@ parameters and the settings of the config; and there must be kernels for the mod
 """
 
 import math
-import warnings
 from collections.abc import Iterator
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -16,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
+from headway.compilers import warn_of_slow_path, why_no_triton
 from headway.models.builders import build_positions
 from headway.models.gpt import GPT
 from headway.nn.attention import SelfAttention, dot_product_attention, fast_attention, flex_attention
 from headway.nn.block import Block, Blocks
 from headway.nn.embedding import Embedding
 from headway.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
-from headway.nn.kernels.c_library import c_compiler
 from headway.nn.kernels.cpu_decode import why_no_library as why_no_cpu_library
 from headway.nn.kernels.cpu_linear import CPULinear, onednn_linear
 from headway.nn.linear import Linear
@@ -151,28 +148,5 @@ def missing_kernels(device: torch.device) -> str | None:
     """Why there are no kernels for a device, with one warning for each reason."""
     reason = why_no_cpu_library() if device.type == "cpu" else why_no_triton()
     if reason is not None:
-        _warn_once(reason)
+        warn_of_slow_path(reason)
     return reason
-
-
-@cache
-def _warn_once(reason: str) -> None:
-    warnings.warn(f"{reason}, so decoding uses PyTorch's operations, which is slower", stacklevel=2)
-
-
-@cache
-def why_no_triton() -> str | None:
-    """Why Triton's kernels cannot be compiled here, by trying a small one; None if they can."""
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    if c_compiler() is None:
-        return "Triton needs a C compiler ($CC, cc, gcc or clang)"
-    try:
-        from headway.nn.kernels.decode_norm import norm_rows
-
-        norm_rows(torch.zeros(1, 16, device="cuda"), nn.Identity(), torch.float32)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # of Triton, the compiler, the linker or the file system
-        return f"Triton cannot compile kernels ({type(error).__name__}: {str(error).strip()[:200]})"
-    return None

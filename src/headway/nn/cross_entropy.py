@@ -25,6 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.compilers import triton_works
+
 VOCAB_MULTIPLE = 64  # rows of the padded output matrix, on a GPU
 CHUNK_LOGITS = {"cpu": 2**24, "cuda": 2**29}  # logits materialised at once
 CHUNK_ROW_MULTIPLE = 1024  # chunks of at least so many rows are rounded down to a multiple: faster matmuls
@@ -171,7 +173,7 @@ def _to_gradient(
     logits: Tensor, targets: Tensor, losses: Tensor, n_columns: int, smoothing: float, ignore: int
 ) -> None:
     """Write the loss of each row, and replace its logits (R, V) by the gradient of that loss, in place."""
-    if logits.is_cuda:
+    if logits.is_cuda and triton_works():
         from headway.nn.kernels.cross_entropy import rows_to_gradient
 
         return rows_to_gradient(logits, targets, losses, n_columns, smoothing, ignore)
@@ -185,5 +187,6 @@ def _to_gradient(
     if smoothing:
         grad -= smoothing / n_columns
     grad.scatter_add_(1, index, torch.full_like(index, -(1 - smoothing), dtype=grad.dtype))
-    logits.copy_(grad.masked_fill_(~is_target[:, None], 0.0))
+    logits[:, :n_columns] = grad.masked_fill_(~is_target[:, None], 0.0)
+    logits[:, n_columns:] = 0.0  # padding
     return None

@@ -5,6 +5,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from headway.compilers import triton_works
+
 FLOAT32_COLUMNS = 4096  # longer rows use float32 on a GPU, whose sums are accurate to 1e-6
 
 
@@ -23,14 +25,15 @@ def widened(l: Tensor) -> Tensor:
     return l.float() if is_slow or l.device.type == "mps" else l.double()
 
 
-def gpu_kernels(l: Tensor) -> ModuleType | None:
-    """kernels.py for rows long enough to run in float32 on a GPU; None for others, and without Triton."""
-    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] <= FLOAT32_COLUMNS:
+def gpu_kernels(l: Tensor, min_columns: int = FLOAT32_COLUMNS + 1) -> ModuleType | None:
+    """kernels.py for float32 rows on a GPU, by default only for rows whose sums are in float32; None for others, while
+    compiling, and where Triton does not work."""
+    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] < min_columns or torch.compiler.is_compiling():
         return None
-    try:
-        from headway.sampling import kernels
-    except ImportError:
+    if not triton_works():
         return None
+    from headway.sampling import kernels
+
     return kernels
 
 

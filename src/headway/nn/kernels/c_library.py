@@ -7,13 +7,13 @@ import ctypes
 import hashlib
 import os
 import platform
-import shutil
 import stat
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from headway.compilers import c_compiler
 from headway.files import cache_folder, file_digest
 
 FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
@@ -21,11 +21,6 @@ ARCH_FLAGS = (("-march=native",), ())  # the instructions of this processor; not
 COMPILE_SECONDS = 60
 DIGEST_LETTERS = 16
 CPU_LINES = ("flags", "Features", "CPU implementer", "CPU part", "model name")  # of /proc/cpuinfo, on x86 and ARM
-
-
-def c_compiler() -> str | None:
-    """The path of $CC, cc, gcc or clang."""
-    return next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "cc", "gcc", "clang"))), None)
 
 
 @cache
