@@ -12,6 +12,8 @@ from hypothesis import settings
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = "1"  # of commands, and of the tokenizers here
 os.fsync = lambda handle: None  # slow, and of no effect without a power cut
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU; Triton reads it when it is imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with Ctrl-C ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup with SIGHUP ignored
 settings.register_profile("headway", deadline=None, derandomize=True, max_examples=100)
@@ -27,6 +29,7 @@ SLOW_FILES = [
     "test_sweep.py",
     "test_signals.py",
     "test_resume.py",
+    "test_triton_compile.py",
     "test_plugins.py",
     "test_examples.py",
     "test_compare.py",

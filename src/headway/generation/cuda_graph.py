@@ -113,21 +113,30 @@ class DecodeGraph:
             tensor.copy_(value)
 
     def _decode_step(self) -> None:
-        model, ids = self.model(), self.last_tokens.clamp(min=0)
+        model = self.model()
         assert model is not None
         if self.fused_step is not None:
-            logits, cache = self.fused_step(model, ids, self.cache)
+            logits = self.fused_step(model, self.last_tokens, self.cache)
         else:
-            logits, cache = model.step(ids, self.cache, None, last=True)
+            logits, _ = model.step(self.last_tokens.clamp(min=0), self.cache, None, last=True)
         self.logits = logits[:, -1, : self.vocab_size].float()
-        tokens, sampler_state = self.pipe.draw(self.logits, history=self.history, state=self.sampler_state)
+        tokens, mu = self.pipe.draw_tokens(self.logits, history=self.history, state=self.sampler_state)
+        if mu is not None:
+            self.sampler_state.mu.copy_(mu)
+        self._append(tokens)
+
+    def _append(self, tokens: Tensor) -> None:
+        """The drawn tokens (B,) become the last ones, and everything that counts tokens advances."""
+        history, lengths = self.history, (self.cache.length, self.history.lengths, self.sampler_state.position)
+        if self.fused_step is not None:
+            from headway.nn.kernels.decode_tokens import append_tokens
+
+            append_tokens(tokens, self.last_tokens, lengths[0], history.ids, *lengths[1:])
+            return
         self.last_tokens.copy_(tokens[:, None])
-        self.cache.length.copy_(cache.length)
-        positions = self.history.lengths.clamp(max=self.history.ids.shape[1] - 1)
-        self.history.ids.scatter_(1, positions, self.last_tokens)
-        self.history.lengths.add_(1)
-        self.sampler_state.position.copy_(sampler_state.position)
-        self.sampler_state.mu.copy_(sampler_state.mu)
+        history.ids.scatter_(1, history.lengths.clamp(max=history.ids.shape[1] - 1), self.last_tokens)
+        for length in lengths:
+            length.add_(1)
 
     def replay(self) -> "TokenCopy":
         """Launch the step and the copy of its tokens."""

@@ -9,8 +9,9 @@
 `GPT.step` with one token per row is the definition. On a GPU its thirty operations per layer take longer to launch than
 to run; on a CPU the work between its products takes a fifth of the step.
 
-On a GPU the kernels are Triton's, which comes with PyTorch's CUDA builds: decode_linear.py, decode_attention.py and,
-for several rows, decode_norm.py. Between them x is float32. On a CPU they are in C: cpu_decode.c.
+On a GPU the kernels are Triton's, which comes with PyTorch's CUDA builds: decode_linear.py, decode_attention.py,
+decode_tokens.py for the embedding and, for several rows, decode_norm.py. Between them x is float32. On a CPU they are
+in C: cpu_decode.c.
 """
 
 from dataclasses import replace
@@ -28,7 +29,17 @@ from headway.nn.kernels.cpu_decode import MAX_FUSED_ROWS, CPUProgram
 from headway.nn.kernels.cpu_linear import MIN_PACKED_ROWS, CPUKernels
 from headway.nn.kernels.decode_parts import PositionTables
 from headway.nn.kv_cache import KVCache
-from headway.nn.positions import ALiBi, PerLayer, Relative, Rotary, alibi_slopes, frequencies
+from headway.nn.positions import (
+    ALiBi,
+    Learned,
+    PerLayer,
+    Relative,
+    Rotary,
+    Sinusoidal,
+    alibi_slopes,
+    frequencies,
+    sinusoid,
+)
 from headway.nn.state import State
 
 MAX_GRID_Y = 65_535  # rows times key/value heads: the second dimension of a grid
@@ -95,14 +106,15 @@ class TritonDecodeStep:
         c, tables = model.config, position_tables(model, cache.capacity)
         sizes = (cache.batch_size, c.n_heads, c.n_kv_heads, c.d_head, cache.capacity)
         self._kernels = TritonOperations(*sizes, tables, model.device)
+        self._offsets = embedding_offsets(model, cache.capacity)
 
     @torch.no_grad()
-    def __call__(self, model: GPT, ids: Tensor, cache: KVCache) -> tuple[Tensor, KVCache]:
-        """ids (B, 1), written at `cache.length` (B,) → float32 logits (B, 1, V), and the cache with one more token."""
-        pos = cache.length.clamp(max=cache.capacity - 1)[:, None]  # finished rows stay in the last slot
-        x = model.positions.embed(model.embedding(ids), pos)[:, 0].float()  # (B, D)
-        logits = decode_layers(model, self._kernels, x, cache, cache.length)
-        return logits[:, None], replace(cache, length=cache.length + 1)
+    def __call__(self, model: GPT, ids: Tensor, cache: KVCache) -> Tensor:
+        """ids (B, 1) → float32 logits (B, 1, V). Keys and values are written at `cache.length` (B,), which the caller
+        increases."""
+        embedding = model.embedding
+        x = self._kernels.embed(ids, cache.length, embedding.weight, self._offsets, embedding.scale)  # (B, D)
+        return decode_layers(model, self._kernels, x, cache, cache.length)[:, None]
 
 
 class CPUDecodeStep:
@@ -183,3 +195,13 @@ def position_tables(model: GPT, capacity: int) -> PositionTables:
             distance = pos - (capacity - 1)
             return PositionTables(bias=alibi_slopes(positions.n_heads, device)[:, None].float() * distance)
     return PositionTables()
+
+
+def embedding_offsets(model: GPT, capacity: int) -> Tensor | None:
+    """What is added to the embedding at each position, (capacity or more, D): learned and sinusoidal positions."""
+    match model.positions:
+        case Learned():
+            return model.positions.weight.detach()
+        case Sinusoidal():
+            return sinusoid(torch.arange(capacity, device=model.device), model.config.d_model).to(model.dtype)
+    return None

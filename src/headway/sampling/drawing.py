@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import InputError
-from headway.sampling.distribution import on_host, probabilities
+from headway.sampling.distribution import gpu_kernels, on_host, probabilities
 
 BLOCK = 128  # columns per block when a long row is searched in two steps
 GREEDY_BELOW = 1e-5  # lower temperatures mean greedy decoding
@@ -15,6 +15,19 @@ def greedy(logits: Tensor) -> Tensor:
     logits = as_logit_rows(logits)
     check_logits(logits)
     return logits.argmax(dim=-1)
+
+
+def best_column(rows: Tensor) -> Tensor:
+    """(B, V) → (B,): the best token of each row, the first among equals. On a GPU, a row with NaN or without any token
+    gets −1."""
+    if kernels := gpu_kernels(rows, min_columns=1):
+        return kernels.best_column(rows)
+    check_logits(rows)
+    column = rows.argmax(dim=-1)
+    if on_host(rows):
+        return column
+    best = rows.gather(1, column[:, None])[:, 0]
+    return torch.where(best.isfinite(), column, -1)
 
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ are ranked by a key, each has a weight, and the shortest prefix whose weights re
     "mass"       x                 p
     "typical"    −|ln p + H|       p
 
-`block_max` is the first step of `ranking.ranked`, at memory bandwidth.
+`block_max` is the first step of `ranking.ranked`, at memory bandwidth. `best_column` is `argmax` that detects NaN.
 """
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 CANDIDATES = 8192  # logits around the end of the prefix that are gathered into one buffer
 BLOCK, WARPS = 2048, 4  # the fastest of ten settings on an H200
+MAX_PARTS = 64  # programs per row that look for its best column
 
 
 @triton.jit
@@ -260,3 +261,42 @@ def block_max(rows: Tensor, width: int) -> Tensor:
     with torch.cuda.device(rows.device):
         _block_max[(B, triton.cdiv(n_blocks, blocks))](rows, best, N, n_blocks, WIDTH=width, BLOCKS=blocks, num_warps=8)
     return best
+
+
+@triton.jit
+def _best_of_part(rows, keys, N, row_stride, n_parts, BLOCK: tl.constexpr):
+    """One program per part of a row. The key of a column has its logit in the high 32 bits, in the order of the floats,
+    and in the low ones the columns after it: the largest key is the best column, and among equals the first."""
+    row_index = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    best = tl.full([BLOCK], -9200000000000000000, tl.int64)  # below −inf
+    for start in range(tl.program_id(1) * BLOCK, N, n_parts * BLOCK):
+        column = start + lane
+        x = tl.load(rows + row_index * row_stride + column, mask=column < N, other=-float("inf"))
+        rank = tl.where(x == x, _sortable(x), 0x7FFFFFFF)  # NaN is the largest, whatever its sign
+        best = tl.maximum(best, (rank << 32) | (0x7FFFFFFF - column.to(tl.int64)))
+    tl.store(keys + row_index * n_parts + tl.program_id(1), tl.max(best))
+
+
+@triton.jit
+def _best_of_row(keys, out, n_parts, PARTS: tl.constexpr):
+    """One program per row."""
+    row_index = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    keys += row_index * n_parts
+    best = tl.max(tl.load(keys + part, mask=part < n_parts, other=-9200000000000000000))
+    is_finite = tl.abs(_float(best >> 32)) < float("inf")  # also not NaN
+    tl.store(out + row_index, tl.where(is_finite, 0x7FFFFFFF - (best & 0x7FFFFFFF), -1))
+
+
+def best_column(rows: Tensor) -> Tensor:
+    """rows (B, N) float32 → (B,): the best column of each row, −1 if the row has NaN or +inf, or is all −inf."""
+    B, N = rows.shape
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    n_parts = min(MAX_PARTS, triton.cdiv(N, BLOCK))
+    keys = torch.empty(B, n_parts, dtype=torch.long, device=rows.device)
+    out = torch.empty(B, dtype=torch.long, device=rows.device)
+    with torch.cuda.device(rows.device):
+        _best_of_part[(B, n_parts)](rows, keys, N, rows.stride(0), n_parts, BLOCK=BLOCK, num_warps=WARPS)
+        _best_of_row[(B,)](keys, out, n_parts, PARTS=triton.next_power_of_2(n_parts), num_warps=1)
+    return out

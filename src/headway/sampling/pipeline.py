@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, InputError, suggest
-from headway.sampling.distribution import narrowed, probabilities
-from headway.sampling.drawing import GREEDY_BELOW, as_logit_rows, check_logits, draw
+from headway.sampling.distribution import narrowed, on_host, probabilities
+from headway.sampling.drawing import GREEDY_BELOW, as_logit_rows, best_column, check_logits, draw
 from headway.sampling.history import History
 from headway.sampling.ranking import ranked
 from headway.sampling.rng import TOKEN, XTC, seeds, uniform
@@ -181,30 +181,43 @@ class Pipeline:
         """
         rows = as_logit_rows(logits)
         state = self.start(rows.shape[0], None, rows.device) if state is None else state
+        tokens, mu = self.draw_tokens(rows, history=history, n_prompt=n_prompt, uniforms=uniforms, mu=mu, state=state)
+        return tokens, replace(state, position=state.position + 1, mu=state.mu if mu is None else mu)
+
+    def draw_tokens(
+        self,
+        logits: Tensor,
+        *,
+        state: SamplerState,
+        history: Any = None,
+        n_prompt: Any = None,
+        uniforms: Any = None,
+        mu: Any = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The tokens that `draw` gives, and Mirostat's next mu (B,), None without Mirostat."""
+        rows = as_logit_rows(logits)
         context = self._context(rows, history, n_prompt, uniforms, mu, state)
         if self._is_greedy:
             filtered, ids = self._run(rows, context, n_samplers=len(self._schedule) - 1)
-            check_logits(filtered)
-            column = filtered.argmax(dim=-1)
-            best = filtered.gather(1, column[:, None])[:, 0]
+            column = best_column(filtered)
         else:
             filtered, ids = self._run(rows, context)
             column = draw(filtered, uniform(state.seed, state.position, TOKEN))
-            best = filtered.amax(dim=-1)
-        if rows.device.type != "cpu":
-            column = torch.where(best.isfinite(), column, -1)
+            if not on_host(rows):
+                column = torch.where(filtered.amax(dim=-1).isfinite(), column, -1)
+        if ids is None and not self._mirostats:
+            return column, None
         index = column.clamp(min=0)[:, None]
-        token = column if ids is None else torch.where(column < 0, -1, ids.gather(1, index)[:, 0])
-        next_state = replace(state, position=state.position + 1)
-        if self._mirostats:
-            p = probabilities(filtered).gather(1, index)
-            level = state.mu[:, None] if mu is None else _column(mu, rows)
-            for mirostat in self._mirostats:
-                columns = mirostat.on_device(rows.device)
-                updated = level - columns["eta"] * (-p.log2().double() - columns["tau"])
-                level = updated if mirostat.on is None else torch.where(columns["on"], updated, level)
-            next_state = replace(next_state, mu=level[:, 0])
-        return token, next_state
+        tokens = column if ids is None else torch.where(column < 0, -1, ids.gather(1, index)[:, 0])
+        if not self._mirostats:
+            return tokens, None
+        p = probabilities(filtered).gather(1, index)
+        level = state.mu[:, None] if mu is None else _column(mu, rows)
+        for mirostat in self._mirostats:
+            columns = mirostat.on_device(rows.device)
+            updated = level - columns["eta"] * (-p.log2().double() - columns["tau"])
+            level = updated if mirostat.on is None else torch.where(columns["on"], updated, level)
+        return tokens, level[:, 0]
 
     def explain(
         self,

@@ -29,6 +29,7 @@ LOG2_E = math.log2(math.e)
 DEFAULT_STAGES = 3  # Triton's
 USABLE_SHARED_MEMORY = 0.8  # of a program's, by keys and values
 MIN_SHARED_MEMORY = 48 * 1024  # bytes: of every GPU
+H200_SHARED_MEMORY = 227 * 1024  # bytes
 
 
 @triton.jit
@@ -204,7 +205,7 @@ class DecodeAttention:
         """Blocks of keys and values in flight. Of heads that share keys they are kept in shared memory, where those of
         wide heads have space for fewer than Triton's default."""
         block_bytes = BLOCK_S * 2 * self.block_k * itemsize
-        if self.block_r == 1 or self.arrivals.device.type != "cuda":
+        if self.block_r == 1:
             return DEFAULT_STAGES
         n_blocks = int(USABLE_SHARED_MEMORY * shared_memory(self.arrivals.device) / block_bytes)
         return max(1, min(DEFAULT_STAGES, 1 + n_blocks))
@@ -212,7 +213,9 @@ class DecodeAttention:
 
 @cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes that a program may use."""
+    """Bytes that a program may use; without a GPU, where kernels are only compiled or interpreted, an H200's."""
+    if device.type != "cuda":
+        return H200_SHARED_MEMORY
     properties = torch.cuda.get_device_properties(device)
     return int(getattr(properties, "shared_memory_per_block_optin", MIN_SHARED_MEMORY))
 

@@ -7,6 +7,7 @@ from headway.nn.kernels.decode_attention import DecodeAttention
 from headway.nn.kernels.decode_linear import SplitKWorkspace, fused_linear
 from headway.nn.kernels.decode_norm import norm_rows
 from headway.nn.kernels.decode_parts import PositionTables
+from headway.nn.kernels.decode_tokens import embed_tokens
 
 
 class TritonOperations:
@@ -15,7 +16,11 @@ class TritonOperations:
         device: torch.device,
     ):  # fmt: skip
         self.attention = DecodeAttention(n_rows, n_heads, n_kv_heads, d_head, capacity, tables, device)
-        self._scratch = SplitKWorkspace()
+        self._scratch, self._capacity = SplitKWorkspace(), capacity
+
+    def embed(self, ids: Tensor, lengths: Tensor, embedding: Tensor, offsets: Tensor | None, scale: float) -> Tensor:
+        """ids (B, 1) at the positions `lengths` (B,) → embeddings (B, D) in float32."""
+        return embed_tokens(ids, lengths, embedding, offsets, scale, self._capacity)
 
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, *, norm: nn.Module | None = None,
