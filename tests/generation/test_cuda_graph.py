@@ -8,11 +8,16 @@ import pytest
 import torch
 
 import headway
+from headway.errors import InputError
 from headway.generation import cuda_graph, decode_loop
 from headway.generation.cuda_graph import MAX_GRAPHS, DecodeGraph, GraphPool, signature_of
 from headway.generation.decode_loop import DecodeLoop
+from headway.models import fused_rule
+from headway.models.fused_decode import TritonDecodeStep
 from headway.sampling import Pipeline
+from tests.models.test_fused_decode import CHANGES, EXCHANGED
 from tests.models.variants import POSITIONS, gpt
+from tests.triton_tests import IS_INTERPRETED, needs_triton
 
 
 def test_the_signature_changes_with_the_place_of_the_weights_and_the_config():
@@ -90,6 +95,21 @@ def eager_graphs(monkeypatch):
     return n_captures
 
 
+@pytest.fixture
+def fused_graphs(eager_graphs, monkeypatch):
+    """Their steps are those of the Triton kernels, in Triton's interpreter, for the models that take the fused path."""
+
+    def step(model, cache):
+        return TritonDecodeStep(model, cache) if fused_rule.why_not_fused(model) is None else None
+
+    monkeypatch.setattr(fused_rule, "missing_kernels", lambda device: None)
+    monkeypatch.setattr(cuda_graph, "triton_decode_step", step)
+    return eager_graphs
+
+
+only_interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="needs Triton's interpreter")
+
+
 def generate(model, pipe, prompts, n_new, ends, **options):
     """The tokens of each row, which finishes after `ends[row]`."""
     loop = DecodeLoop(model, prompts, pipe, n_new, seeds=range(len(prompts)), **options)
@@ -137,3 +157,55 @@ def test_two_loops_at_once_do_not_share_a_graph(eager_graphs):
         for i, loop in enumerate(loops):
             tokens[i] += [token for _, _, token in loop.step()]
     assert tokens == expected
+
+
+@needs_triton
+@only_interpreted
+@pytest.mark.parametrize("seed", range(4))
+def test_a_captured_fused_step_counts_tokens_as_the_plain_one(seed, fused_graphs):
+    """Rows of different lengths that end at different times, in a cache that the last token fills."""
+    rng = random.Random(seed)
+    model = gpt(n_layers=1, context=12, positions=rng.choice(POSITIONS), d_model=8).eval()
+    pipe = [Pipeline().greedy(), Pipeline(top_k=5), Pipeline(mirostat_v2_tau=3.0), Pipeline(no_repeat_ngram=2)][seed]
+    prompts, ends = [[3, 1, 4, 1, 5], [9], [2, 6]], [7, 3, 6]
+    expected = generate(model, pipe, prompts, 7, ends, use_cuda_graph=False)
+    for lookahead in (True, False):
+        options = {"use_cuda_graph": True, "lookahead": lookahead}
+        assert generate(model, pipe, prompts, 7, ends, **options) == expected
+
+
+@needs_triton
+@only_interpreted
+@pytest.mark.parametrize(
+    ("change", "lookahead"), [("in place", True), ("assigned", True), ("assigned", False), ("hooked", True)]
+)
+def test_a_model_that_changes_between_two_tokens_gets_another_graph(change, lookahead, fused_graphs):
+    """With lookahead one more token comes from the model as it was."""
+    found = []
+    for use_cuda_graph in (True, False):
+        torch.manual_seed(0)
+        model = headway.create("gpt", **EXCHANGED | {"d_model": 8, "dropout": 0.0}).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        options = {"seeds": [0], "use_cuda_graph": use_cuda_graph, "lookahead": lookahead}
+        loop = DecodeLoop(model, [[1, 2, 3]], Pipeline().greedy(), 12, **options)
+        tokens = [loop.step() for _ in range(3 if use_cuda_graph or not lookahead else 4)]
+        fused_graphs[0] = 0
+        CHANGES[change][0](model)
+        tokens += [loop.step() for _ in range(6 - len(tokens))]
+        found.append(tokens)
+        if use_cuda_graph:
+            assert fused_graphs[0] == (0 if change == "in place" else 1)
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("eager_graphs")
+def test_a_model_that_leaves_the_device_ends_the_generation_with_a_reason(monkeypatch):
+    model = gpt(n_layers=1, context=40).eval()
+    loop = DecodeLoop(model, [[1, 2]], Pipeline().greedy(), 9, seeds=[0], use_cuda_graph=True)
+    for _ in range(3):
+        loop.step()
+    model.embedding.weight.data = model.embedding.weight.data.clone()
+    monkeypatch.setattr(type(model), "device", torch.device("meta"))
+    with pytest.raises(InputError, match="the model has moved from cpu to meta while it generates"):
+        loop.step()

@@ -137,6 +137,8 @@ class DecodeLoop:
 
     def _decode(self) -> list[int]:
         """One decode step with the last tokens, by the graph if there is one."""
+        if self._graph is not None and not self._graph.is_current:
+            self._leave_graph()
         if not self._is_captured and self._can_capture and isinstance(self.state, KVCache):
             self._graph = self._graph or self._take_graph()
             self._graph.load(self)
@@ -160,6 +162,17 @@ class DecodeLoop:
             self._steps_left -= 1
         self.logits = graph.logits
         return launched.wait() if isinstance(launched, TokenCopy) else launched
+
+    def _leave_graph(self) -> None:
+        """The model has changed since the last token: the next graph copies the state from this one."""
+        if self.model.device != self.device:
+            raise InputError(
+                f"the model has moved from {self.device} to {self.model.device} while it generates; move it back, or "
+                f"start a new generation"
+            )
+        if isinstance(self._pending, TokenCopy):
+            self._pending = self._pending.wait()
+        self._graph, self._is_captured = None, False
 
     def _take_graph(self) -> DecodeGraph:
         return take_graph(self, len(self.rows), self.max_length, position_limit(self.model))

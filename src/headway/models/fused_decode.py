@@ -19,7 +19,7 @@ from operator import is_
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.models.base import LanguageModel, Model, Seq2SeqLM
 from headway.models.fused_rule import GLOBAL_HOOKS, why_not_fused
@@ -71,26 +71,31 @@ def triton_decode_step(model: Model, cache: KVCache) -> "TritonDecodeStep | None
 class WeightAddresses:
     """Where a model's weights are in memory: kernels that hold their addresses must not run after they have moved."""
 
-    def __init__(self, model: GPT):
+    def __init__(self, model: nn.Module):
         modules = list(model.modules())
         self._tables: list[dict[str, Any]] = [table for m in modules for table in (m._parameters, m._modules)]
         self._modules = modules
-        self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
-        self._parts = self._current_parts()
+        self._hooks = [
+            *(hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)),
+            *GLOBAL_HOOKS,
+        ]
+        self._parts, self._state = self._current_parts(), self._current_state()
         self._weights = [part for part in self._parts if isinstance(part, Tensor)]
         self._addresses = self._current_addresses()
 
     def are_valid(self) -> bool:
-        """Whether no weight or module has been replaced or moved, no hook added, and the model is still in eval mode: a
+        """Whether no weight or module has been replaced or moved, no hook added, and the model is in the same mode: a
         generation may be paused at any token. In few calls, since a step of a small model takes some 100 µs."""
         parts = self._current_parts()
         if len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)):
             return False
-        is_changed = any(self._hooks) or any(GLOBAL_HOOKS) or any(module.training for module in self._modules)
-        return not is_changed and self._current_addresses() == self._addresses
+        return self._current_state() == self._state and self._current_addresses() == self._addresses
 
     def _current_parts(self) -> list[Any]:
         return [part for table in self._tables for part in table.values()]
+
+    def _current_state(self) -> tuple[list[int], list[bool]]:
+        return list(map(len, self._hooks)), [module.training for module in self._modules]
 
     def _current_addresses(self) -> list[int]:
         return [weight.data_ptr() for weight in self._weights]
