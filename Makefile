@@ -20,7 +20,7 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check
 
 types: $(VENV)/.ready-test
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 format: $(VENV)/.ready-test  ## fix lint and format the code
 	$(BIN)/ruff check --fix

@@ -5,6 +5,7 @@ Mistakes are planted by changing lines of examples/own_transformer.py, each in s
 
 import ast
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch.testing import assert_close
 import headway
 from headway.errors import HeadwayError
 from headway.exercises.homework import MISTAKES, check, check_homework, diagnosis, parts, reference
+from headway.exercises.homework.student_code import imported_file
 from headway.nn import dot_product_attention, masks
 from headway.nn.positions import sinusoid
 from tests.cli.running import run
@@ -457,6 +459,17 @@ def test_a_file_that_cannot_be_imported_is_an_error(text, problem, tmp_path):
     with pytest.raises(HeadwayError, match=problem):
         report_on(tmp_path, text)
     assert "headway_homework" not in sys.modules
+
+
+def test_an_edit_of_the_same_size_in_the_same_second_is_seen(tmp_path, monkeypatch):
+    """Python would take the .pyc of the file before the edit."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "solution.py"
+    for value in (1, 2):
+        file.write_text(f"VALUE = {value}\n")
+        os.utime(file, (10**9, 10**9))
+        with imported_file(file) as module:
+            assert vars(module)["VALUE"] == value
 
 
 def test_only_python_files_are_run(tmp_path):

@@ -5,6 +5,7 @@ long is stopped. Lower parts can be exchanged for those of the reference.
 """
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import signal
 import sys
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 
 from headway.errors import DataError
 from headway.exercises.homework.parts import REFERENCE, Namespace, StudentError
@@ -22,11 +23,19 @@ from headway.exercises.homework.parts import REFERENCE, Namespace, StudentError
 IMPORT_SECONDS = 30.0
 
 
+class UncachedLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the file as it is now. Python takes a cached .pyc for current if its source has the same size and was
+    changed in the same second, as after a quick edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 @contextlib.contextmanager
 def imported_file(file: Path) -> Iterator[ModuleType]:
     """The student's module, with its folder on the path, for as long as it is needed."""
     name = "headway_homework"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=UncachedLoader(name, str(file)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
