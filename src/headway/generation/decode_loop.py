@@ -89,12 +89,13 @@ class DecodeLoop:
         """Sample the next token of every active row: (row, slot, token). `self.logits[slot]` are its logits."""
         if self.device.type != "cuda":
             return self._step()
-        with torch.cuda.device(self.device), without_cudnn_attention():  # streams and kernels are the current device's
+        with torch.cuda.device(self.device):  # streams and kernels are those of the current device
             return self._step()
 
     def _step(self) -> list[tuple[int, int, int]]:
         if not self._is_prefilled:
-            self._prefill()
+            with without_cudnn_attention(self.device):
+                self._prefill()
             self._is_prefilled = True
             self._steps_left -= 1
             tokens = self.last_tokens[:, 0].tolist()
@@ -141,12 +142,14 @@ class DecodeLoop:
             self._leave_graph()
         if not self._is_captured and self._can_capture and isinstance(self.state, KVCache):
             self._graph = self._graph or self._take_graph()
-            self._graph.load(self)
+            with without_cudnn_attention(self.device):
+                self._graph.load(self)
             self._is_captured = True
         if self._graph is not None and self._is_captured:
             return self._replay(self._graph)
         assert self.state is not None
-        logits, self.state = self._model_step(self.last_tokens, self.state)
+        with without_cudnn_attention(self.device):
+            logits, self.state = self._model_step(self.last_tokens, self.state)
         self._sample(logits[:, -1])
         tokens: list[int] = self.last_tokens[:, 0].tolist()
         return tokens

@@ -58,7 +58,7 @@ def start_from_sources(model: Seq2SeqLM, sources: Sequence[Sequence[int]], capac
     """Encode the sources: the state from which their targets are decoded."""
     ids, lengths = pad_ids(sources, model.device)
     mask = None if int(lengths.min()) == ids.shape[1] else padding(lengths, ids.shape[1]).to(model.device)
-    with torch.inference_mode(), without_cudnn_attention():
+    with torch.inference_mode(), without_cudnn_attention(model.device):
         return model.start(source=ids, source_mask=mask, capacity=capacity)
 
 

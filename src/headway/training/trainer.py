@@ -141,7 +141,7 @@ class Trainer:
         if not n_targets:
             self._skip_step()
             return None
-        with nullcontext() if self.task.is_uniform else without_cudnn_attention():
+        with nullcontext() if self.task.is_uniform else without_cudnn_attention(self.device):
             # DDP and FSDP average gradients over ranks; times the number of ranks, that is their sum.
             loss, grad_norm = self.step_fn(batch, self.dist.size / n_targets)
         progress.step += 1
@@ -281,7 +281,7 @@ class Trainer:
             torch.compiler.set_stance("force_eager"),
             averaged,
             lora_merged(self.state.model),
-            without_cudnn_attention(),
+            without_cudnn_attention(self.device),
         ):
             yield
 
