@@ -12,7 +12,6 @@ from typing import Any
 
 from headway.config import FAMILIES, ModelConfig, model_config
 from headway.config.recipe_loading import FAMILY_LR
-from headway.costs.parameters import count_parameters
 from headway.errors import ConfigError
 from headway.models import MODELS, create
 
@@ -173,8 +172,7 @@ def scale_to_params(template: ModelTemplate, n_params: int, **overrides: Any) ->
 
     @cache
     def size(width: int) -> int:
-        n_params = count_parameters(config(width))
-        return create(config(width), device="meta").n_params if n_params is None else n_params
+        return create(config(width), device="meta").n_params
 
     if not template.is_scalable or "d_model" in overrides:
         return config(overrides.get("d_model", WIDTH_STEP))
