@@ -17,23 +17,25 @@ def c_compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "cc", "gcc", "clang"))), None)
 
 
-def triton_works() -> bool:
-    """Whether Triton can compile kernels for the GPU; if not, a warning says why, once."""
-    reason = why_no_triton()
+@torch.compiler.assume_constant_result  # nor can torch.compile trace it
+def triton_works(device: torch.device) -> bool:
+    """Whether Triton can compile kernels for this GPU; if not, a warning says why, once."""
+    reason = why_no_triton(device)
     if reason is not None:
         warn_of_slow_path(reason)
     return reason is None
 
 
 @cache
-def why_no_triton() -> str | None:
-    """Why Triton cannot compile kernels here, by trying a small one; None if it can."""
+def why_no_triton(device: torch.device) -> str | None:
+    """Why Triton cannot compile kernels for this GPU, by trying a small one; None if it can."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     if c_compiler() is None:
         return "Triton needs a C compiler ($CC, cc, gcc or clang)"
     try:
-        run_trial_kernel("cuda")
+        with torch.cuda.device(device):
+            run_trial_kernel(device)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of Triton, the compiler, the linker or the file system
@@ -41,7 +43,7 @@ def why_no_triton() -> str | None:
     return None
 
 
-def run_trial_kernel(device: str) -> None:
+def run_trial_kernel(device: torch.device | str) -> None:
     import triton
     import triton.language as tl
 

@@ -1,7 +1,9 @@
 """The loop around graphs, with steps that run eagerly; what graphs depend on, and which are kept. Capturing needs a
 GPU: tests/sampling/test_gpu.py."""
 
+import gc
 import random
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -200,12 +202,40 @@ def test_a_model_that_changes_between_two_tokens_gets_another_graph(change, look
 
 
 @pytest.mark.usefixtures("eager_graphs")
-def test_a_model_that_leaves_the_device_ends_the_generation_with_a_reason(monkeypatch):
+@pytest.mark.parametrize("when", ["captured", "compacted", "prefilled"])
+def test_a_model_that_leaves_the_device_ends_the_generation_with_a_reason(when, monkeypatch):
     model = gpt(n_layers=1, context=40).eval()
-    loop = DecodeLoop(model, [[1, 2]], Pipeline().greedy(), 9, seeds=[0], use_cuda_graph=True)
-    for _ in range(3):
+    prompts = [[1, 2], [1, 2]] if when == "prefilled" else [[1, 2], [3]]
+    loop = DecodeLoop(model, prompts, Pipeline().greedy(), 9, seeds=[0, 0], use_cuda_graph=True, lookahead=True)
+    for _ in range(1 if when == "prefilled" else 3):
         loop.step()
+    if when == "compacted":
+        loop.finish(1)
     model.embedding.weight.data = model.embedding.weight.data.clone()
     monkeypatch.setattr(type(model), "device", torch.device("meta"))
     with pytest.raises(InputError, match="the model has moved from cpu to meta while it generates"):
         loop.step()
+
+
+def test_a_change_after_the_last_step_was_launched_needs_no_graph(eager_graphs, monkeypatch):
+    model = gpt(n_layers=1, context=40).eval()
+    loop = DecodeLoop(model, [[1, 2]], Pipeline().greedy(), 5, seeds=[0], use_cuda_graph=True, lookahead=True)
+    tokens = [loop.step() for _ in range(4)]
+    model.embedding.weight.data = -model.embedding.weight.data
+    monkeypatch.setattr(type(model), "device", torch.device("meta"))
+    tokens.append(loop.step())
+    assert eager_graphs[0] == 1
+    monkeypatch.undo()
+    model.embedding.weight.data = -model.embedding.weight.data
+    assert [token for ((_, _, token),) in tokens] == generate(model, loop.pipe, [[1, 2]], 5, [5])[0]
+
+
+@pytest.mark.usefixtures("eager_graphs")
+def test_a_model_that_has_generated_can_be_freed():
+    model = gpt(n_layers=1, context=40).eval()
+    weights = weakref.ref(model.embedding.weight)
+    generate(model, Pipeline().greedy(), [[1, 2]], 5, [5], use_cuda_graph=True, lookahead=True)
+    assert model in cuda_graph._POOLS
+    del model
+    gc.collect()
+    assert weights() is None

@@ -259,8 +259,9 @@ CHANGES = {  # between two tokens: what they do, and whether steps are fused aft
 
 
 @needs_compiler
+@pytest.mark.parametrize("n_before", [1, 4])  # tokens: the first comes from the prefill
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_model_that_changes_between_two_tokens_is_followed(change):
+def test_a_model_that_changes_between_two_tokens_is_followed(change, n_before):
     apply, stays_fused = CHANGES[change]
     found = []
     for fuse in (False, True):
@@ -270,12 +271,12 @@ def test_a_model_that_changes_between_two_tokens_is_followed(change):
             nn.init.normal_(parameter, std=0.5)
         loop = DecodeLoop(model, [[1, 2, 3]], Pipeline().greedy(), 12, seeds=[0])
         loop._model_step.is_fusable &= fuse
-        tokens = [loop.step() for _ in range(4)]
+        tokens = [loop.step() for _ in range(n_before)]
         apply(model)
         tokens += [loop.step() for _ in range(4)]
         found.append(tokens)
         if fuse:
-            assert loop._model_step.n_fused_steps == (7 if stays_fused else 3)
+            assert loop._model_step.n_fused_steps == n_before - 1 + (4 if stays_fused else 0)
     assert found[0] == found[1]
 
 

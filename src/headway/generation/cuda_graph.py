@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headway.models.fused_decode import WeightAddresses, triton_decode_step
+from headway.models.fused_decode import triton_decode_step
 from headway.models.fused_rule import why_not_fused
 from headway.nn.kv_cache import KVCache
 from headway.sampling import History, Pipeline
@@ -31,7 +31,7 @@ WARMUP_STEPS = 2  # before capture: they pick kernels and allocate the samplers'
 CAPACITY_MULTIPLE = 64  # positions are rounded up, so that similar lengths share a graph
 MAX_GRAPHS = 8
 MAX_IDLE_WEIGHTS_FRACTION, MAX_IDLE_DEVICE_FRACTION = 0.15, 0.02
-CAPTURE_LOCK = threading.RLock()  # one graph is captured at a time, and no two loops take the same one
+LOCK = threading.RLock()  # of the pools, and of the GPU while a graph is captured
 
 
 class DecodeGraph:
@@ -44,7 +44,6 @@ class DecodeGraph:
         # Every row attends to all `capacity` slots under a mask that ends at its length, so shapes never change.
         self.cache: KVCache = replace(cache, bound=capacity - 1, is_uniform=False)
         self.fused_step = triton_decode_step(model, self.cache)
-        self._addresses = WeightAddresses(model)
         is_cuda = model.device.type == "cuda"
         device, integers = model.device, {"dtype": torch.long, "device": model.device}
         self.last_tokens = torch.zeros(batch_size, 1, **integers)
@@ -59,11 +58,6 @@ class DecodeGraph:
     @property
     def is_idle(self) -> bool:
         return self.owner is None or self.owner() is None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the model still has the weights, modules and hooks that it had: a graph holds their addresses."""
-        return self._addresses.are_valid()
 
     def empty_cache(self) -> KVCache:
         """Its cache, without tokens, to prefill prompts into."""
@@ -95,7 +89,7 @@ class DecodeGraph:
         loop.state, loop.history, loop.last_tokens = self.cache, self.history, self.last_tokens
         loop.sampler_state = self.sampler_state
         if self.graph is None:
-            with CAPTURE_LOCK:
+            with LOCK:
                 self._capture()
 
     def _capture(self) -> None:
@@ -109,7 +103,7 @@ class DecodeGraph:
                 self._restore(saved)  # repeat the same step: the cache may have only one free slot
         torch.cuda.current_stream().wait_stream(side_stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the GPU
+        with torch.cuda.graph(graph, stream=side_stream, capture_error_mode="thread_local"):  # others may use the GPU
             self._decode_step()
         self._restore(saved)
         self.graph = graph  # now that it is complete: Ctrl-C may have come before
@@ -186,7 +180,7 @@ class GraphPool:
             self.graphs, self.signature = {}, signature
         key = (batch_size, capacity, loop.vocab_size, repr(pipe), repr([sampler.on for sampler in pipe.samplers]))
         graph = self.graphs.pop(key, None)
-        if graph is None or not graph.is_idle or not graph.is_current:
+        if graph is None or not graph.is_idle:
             graph = DecodeGraph(model, pipe, batch_size, capacity, loop.vocab_size)
         graph.owner = weakref.ref(loop)
         self.graphs[key] = graph
@@ -215,7 +209,7 @@ def take_graph(loop: "DecodeLoop", batch_size: int, n_positions: int, limit: int
     if why_not_fused(model) is not None:
         assert isinstance(loop.pipe, Pipeline)
         return DecodeGraph(model, loop.pipe, batch_size, capacity, loop.vocab_size)
-    with CAPTURE_LOCK:
+    with LOCK:
         graph = _POOLS.setdefault(model, GraphPool()).take(loop, batch_size, capacity)
     weakref.finalize(loop, _trim, weakref.ref(model)).atexit = False
     return graph
@@ -229,7 +223,9 @@ def release_graph(graph: DecodeGraph) -> None:
 
 def _trim(model_ref: "weakref.ref[Any]") -> None:
     model = model_ref()
-    if model is not None and (pool := _POOLS.get(model)) is not None:
+    with LOCK:
+        if model is None or (pool := _POOLS.get(model)) is None:
+            return
         if model.device.type != "cuda":
             drop_graphs(model)
             return

@@ -24,7 +24,7 @@ from headway.errors import InputError
 from headway.generation.cuda_graph import DecodeGraph, TokenCopy, drop_graphs, release_graph, take_graph
 from headway.generation.limits import cache_capacity, position_limit
 from headway.models.base import LanguageModel, Seq2SeqLM
-from headway.models.fused_decode import FastStep
+from headway.models.fused_decode import FastStep, WeightAddresses
 from headway.models.gpt import GPT
 from headway.nn.kv_cache import KVCache
 from headway.nn.padding import pad_ids
@@ -72,6 +72,7 @@ class DecodeLoop:
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._is_prefilled = self._is_captured = False
         self._graph: DecodeGraph | None = None
+        self._addresses: WeightAddresses
         self._lookahead = lookahead
         self._steps_left = max_new_tokens  # to be launched
         self._pending: TokenCopy | list[int] | None = None  # tokens of a step that was launched ahead
@@ -138,7 +139,10 @@ class DecodeLoop:
 
     def _decode(self) -> list[int]:
         """One decode step with the last tokens, by the graph if there is one."""
-        if self._graph is not None and not self._graph.is_current:
+        if self._pending is not None and not self._steps_left:  # the last step has been launched
+            pending, self._pending = self._pending, None
+            return pending.wait() if isinstance(pending, TokenCopy) else pending
+        if self._graph is not None and not self._addresses.are_valid():
             self._leave_graph()
         if not self._is_captured and self._can_capture and isinstance(self.state, KVCache):
             self._graph = self._graph or self._take_graph()
@@ -168,16 +172,18 @@ class DecodeLoop:
 
     def _leave_graph(self) -> None:
         """The model has changed since the last token: the next graph copies the state from this one."""
-        if self.model.device != self.device:
-            raise InputError(
-                f"the model has moved from {self.device} to {self.model.device} while it generates; move it back, or "
-                f"start a new generation"
-            )
         if isinstance(self._pending, TokenCopy):
             self._pending = self._pending.wait()
         self._graph, self._is_captured = None, False
 
     def _take_graph(self) -> DecodeGraph:
+        if self.model.device != self.device:
+            raise InputError(
+                f"the model has moved from {self.device} to {self.model.device} while it generates; move it back, or "
+                f"start a new generation"
+            )
+        assert isinstance(self.model, nn.Module)
+        self._addresses = WeightAddresses(self.model)  # a graph holds them
         return take_graph(self, len(self.rows), self.max_length, position_limit(self.model))
 
     def _sample(self, logits: Tensor) -> None:

@@ -69,22 +69,20 @@ def triton_decode_step(model: Model, cache: KVCache) -> "TritonDecodeStep | None
 
 
 class WeightAddresses:
-    """Where a model's weights are in memory: kernels that hold their addresses must not run after they have moved."""
+    """Where a model's weights are in memory, and which modules and hooks it has: kernels that hold addresses must not
+    run after one has changed."""
 
     def __init__(self, model: nn.Module):
         modules = list(model.modules())
-        self._tables: list[dict[str, Any]] = [table for m in modules for table in (m._parameters, m._modules)]
+        self._tables: list[dict[str, Any]] = [t for m in modules for t in (m._parameters, m._buffers, m._modules)]
         self._modules = modules
-        self._hooks = [
-            *(hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)),
-            *GLOBAL_HOOKS,
-        ]
+        self._hooks = [*GLOBAL_HOOKS, *(hooks for m in modules for hooks in (m._forward_hooks, m._forward_pre_hooks))]
         self._parts, self._state = self._current_parts(), self._current_state()
         self._weights = [part for part in self._parts if isinstance(part, Tensor)]
         self._addresses = self._current_addresses()
 
     def are_valid(self) -> bool:
-        """Whether no weight or module has been replaced or moved, no hook added, and the model is in the same mode: a
+        """Whether no weight or module has been replaced or moved, no hook added or removed, and the mode is the same: a
         generation may be paused at any token. In few calls, since a step of a small model takes some 100 µs."""
         parts = self._current_parts()
         if len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)):
@@ -95,10 +93,11 @@ class WeightAddresses:
         return [part for table in self._tables for part in table.values()]
 
     def _current_state(self) -> tuple[list[int], list[bool]]:
-        return list(map(len, self._hooks)), [module.training for module in self._modules]
+        hook_ids = [hook_id for hooks in self._hooks for hook_id in hooks]
+        return hook_ids, [module.training for module in self._modules]
 
-    def _current_addresses(self) -> list[int]:
-        return [weight.data_ptr() for weight in self._weights]
+    def _current_addresses(self) -> list[tuple[Any, ...]]:
+        return [(weight.data_ptr(), weight.dtype, weight.stride()) for weight in self._weights]
 
 
 class TritonDecodeStep:
@@ -159,7 +158,7 @@ class FastStep:
 
     def __init__(self, model: LanguageModel | Seq2SeqLM, n_rows: int):
         self.model = model
-        self.is_fusable = model.device.type == "cpu" and why_not_fused(model) is None
+        self.is_fusable = self._takes_fused_path()
         # Packing weights takes as long as seven steps of one row: a prefill alone does not repay it.
         max_unpacked_rows = MAX_FUSED_ROWS if self.is_fusable else MIN_PACKED_ROWS - 1
         self._kernels = CPUKernels(model, pack=n_rows > max_unpacked_rows)
@@ -171,17 +170,20 @@ class FastStep:
     ) -> tuple[Tensor, State]:
         """ids (B, T) → logits (B, 1, V) of the last tokens, or with last=False of all, and the state after them."""
         is_decode_step = lengths is None and ids.shape[1] == 1 and len(ids) <= MAX_FUSED_ROWS
-        if self._fused is not None and not self._fused.is_current:
-            self._fused, self.is_fusable = None, why_not_fused(self.model) is None
         if self.is_fusable and is_decode_step and isinstance(state, KVCache) and state.has_free_slot:
             model = cast(GPT, self.model)
-            if self._fused is None or not self._fused.fits(state):
-                self._fused = CPUDecodeStep(model, state)
-            self.n_fused_steps += 1
-            return self._fused(model, ids, state)
+            if self._fused is None or not self._fused.is_current or not self._fused.fits(state):
+                self.is_fusable = self._takes_fused_path()  # the model may have changed since the last token
+                self._fused = CPUDecodeStep(model, state) if self.is_fusable else None
+            if self._fused is not None:
+                self.n_fused_steps += 1
+                return self._fused(model, ids, state)
         options: dict[str, Any] = {"last": True} if last else {}  # a model of your own may lack it
         with self._kernels:
             return self.model.step(ids, state, *([] if lengths is None else [lengths]), **options)
+
+    def _takes_fused_path(self) -> bool:
+        return self.model.device.type == "cpu" and why_not_fused(self.model) is None
 
 
 def position_tables(model: GPT, capacity: int) -> PositionTables:

@@ -146,7 +146,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 def missing_kernels(device: torch.device) -> str | None:
     """Why there are no kernels for a device, with one warning for each reason."""
-    reason = why_no_cpu_library() if device.type == "cpu" else why_no_triton()
+    reason = why_no_cpu_library() if device.type == "cpu" else why_no_triton(device)
     if reason is not None:
         warn_of_slow_path(reason)
     return reason

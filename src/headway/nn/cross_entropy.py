@@ -173,7 +173,7 @@ def _to_gradient(
     logits: Tensor, targets: Tensor, losses: Tensor, n_columns: int, smoothing: float, ignore: int
 ) -> None:
     """Write the loss of each row, and replace its logits (R, V) by the gradient of that loss, in place."""
-    if logits.is_cuda and triton_works():
+    if logits.is_cuda and triton_works(logits.device):
         from headway.nn.kernels.cross_entropy import rows_to_gradient
 
         return rows_to_gradient(logits, targets, losses, n_columns, smoothing, ignore)

@@ -26,11 +26,9 @@ def widened(l: Tensor) -> Tensor:
 
 
 def gpu_kernels(l: Tensor, min_columns: int = FLOAT32_COLUMNS + 1) -> ModuleType | None:
-    """kernels.py for float32 rows on a GPU, by default only for rows whose sums are in float32; None for others, while
-    compiling, and where Triton does not work."""
-    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] < min_columns or torch.compiler.is_compiling():
-        return None
-    if not triton_works():
+    """kernels.py for float32 rows on a GPU, by default only for rows whose sums are in float32; None for others, and
+    where Triton does not work."""
+    if not l.is_cuda or l.dtype != torch.float32 or l.shape[-1] < min_columns or not triton_works(l.device):
         return None
     from headway.sampling import kernels
 
