@@ -122,7 +122,7 @@ def multi_label_recipe(source, folder, **train):
 
 
 def test_several_labels_per_text_are_learned_saved_and_open_there(source, tmp_path):
-    result = headway.train(multi_label_recipe(source, tmp_path, steps=80, lr=5e-3), out=tmp_path / "run")
+    result = headway.train(multi_label_recipe(source, tmp_path, steps=160, lr=5e-3), out=tmp_path / "run")
     assert result.model.config.labels == ["animal", "colour", "number"]
     assert result.model.config.multi_label
     assert result.score.metrics["micro_f1"] > 0.95
