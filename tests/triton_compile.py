@@ -64,9 +64,8 @@ def main() -> None:
     llama = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False, "n_kv_heads": 2}
     compile_decode_step(1, "bfloat16", **llama)
     compile_decode_step(8, "bfloat16", **llama, d_head=128)
-    compile_decode_step(1, "float32", positions="relative", n_kv_heads=1, d_head=256)
     compile_decode_step(300, "float16", positions="alibi", feed_forward="relu2", d_head=80)
-    compile_decode_step(2, "float32", positions="per-layer", norm="none", feed_forward="gelu")
+    compile_decode_step(2, "float32", positions="per-layer", norm="none", feed_forward="gelu", n_kv_heads=1, d_head=256)
     rows, counts = torch.randn(3, 5000), torch.zeros(3, 1, dtype=torch.long)
     append_tokens(counts[:, 0], counts, counts[:, 0], counts.expand(3, 9).contiguous(), counts, counts[:, 0])
     kernels.best_column(rows)

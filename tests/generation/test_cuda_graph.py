@@ -163,12 +163,12 @@ def test_two_loops_at_once_do_not_share_a_graph(eager_graphs):
 
 @needs_triton
 @only_interpreted
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_captured_fused_step_counts_tokens_as_the_plain_one(seed, fused_graphs):
     """Rows of different lengths that end at different times, in a cache that the last token fills."""
     rng = random.Random(seed)
     model = gpt(n_layers=1, context=12, positions=rng.choice(POSITIONS), d_model=8).eval()
-    pipe = [Pipeline().greedy(), Pipeline(top_k=5), Pipeline(mirostat_v2_tau=3.0), Pipeline(no_repeat_ngram=2)][seed]
+    pipe = [Pipeline().greedy(), Pipeline(top_k=5, no_repeat_ngram=2, mirostat_v2_tau=3.0)][seed]
     prompts, ends = [[3, 1, 4, 1, 5], [9], [2, 6]], [7, 3, 6]
     expected = generate(model, pipe, prompts, 7, ends, use_cuda_graph=False)
     for lookahead in (True, False):
@@ -178,9 +178,7 @@ def test_a_captured_fused_step_counts_tokens_as_the_plain_one(seed, fused_graphs
 
 @needs_triton
 @only_interpreted
-@pytest.mark.parametrize(
-    ("change", "lookahead"), [("in place", True), ("assigned", True), ("assigned", False), ("hooked", True)]
-)
+@pytest.mark.parametrize(("change", "lookahead"), [("in place", True), ("assigned", True), ("hooked", False)])
 def test_a_model_that_changes_between_two_tokens_gets_another_graph(change, lookahead, fused_graphs):
     """With lookahead one more token comes from the model as it was."""
     found = []

@@ -37,7 +37,7 @@ def test_fused_linear_is_norm_product_activation_and_residual(n_rows, activation
     from headway.nn.kernels.decode_norm import norm_rows
 
     torch.manual_seed(n_rows)
-    for n_out, n_in in ((48, 40), (33, 1100)):
+    for n_out, n_in in ((48, 40), (33, 300 if IS_INTERPRETED else 1100)):
         for kind in ("none", "layer", "layer without bias", "rms"):
             is_gated = activation == "gated"
             weight = torch.randn(n_out * (1 + is_gated), n_in) / n_in**0.5
@@ -60,7 +60,7 @@ def test_fused_linear_is_norm_product_activation_and_residual(n_rows, activation
 
 
 @needs_triton
-@pytest.mark.parametrize("seed", range(6 if IS_INTERPRETED else 60))
+@pytest.mark.parametrize("seed", range(5 if IS_INTERPRETED else 60))
 def test_the_fused_step_is_the_plain_step(seed):
     """float32: the same greedy tokens, and logits within 1e-5 of the largest, for rows of different lengths."""
     model, rng = random_model(seed, DEVICE), random.Random(seed)
