@@ -17,7 +17,7 @@ def c_compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "cc", "gcc", "clang"))), None)
 
 
-@torch.compiler.assume_constant_result  # nor can torch.compile trace it
+@torch.compiler.assume_constant_result  # torch.compile cannot trace the trial
 def triton_works(device: torch.device) -> bool:
     """Whether Triton can compile kernels for this GPU; if not, a warning says why, once."""
     reason = why_no_triton(device)
@@ -48,7 +48,7 @@ def run_trial_kernel(device: torch.device | str) -> None:
     import triton.language as tl
 
     @triton.jit
-    def _add_one(x, N: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton would compile other types
+    def _add_one(x, N: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton compiles annotations too
         columns = tl.arange(0, N)
         tl.store(x + columns, tl.load(x + columns) + 1.0)
 

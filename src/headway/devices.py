@@ -46,7 +46,7 @@ def without_cudnn_attention(device: torch.device | None = None) -> AbstractConte
     """Exclude cuDNN attention on a GPU. It is the fastest on Hopper but builds a plan for every new shape (15 ms per
     layer), and batches of sentences and growing caches rarely repeat a shape. The other backends need no plan.
 
-    For another device this does nothing, in less time.
+    Does nothing for other devices; without a device it always applies.
     """
     if device is not None and device.type != "cuda":
         return nullcontext()

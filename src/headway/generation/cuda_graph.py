@@ -31,7 +31,7 @@ WARMUP_STEPS = 2  # before capture: they pick kernels and allocate the samplers'
 CAPACITY_MULTIPLE = 64  # positions are rounded up, so that similar lengths share a graph
 MAX_GRAPHS = 8
 MAX_IDLE_WEIGHTS_FRACTION, MAX_IDLE_DEVICE_FRACTION = 0.15, 0.02
-LOCK = threading.RLock()  # of the pools, and of the GPU while a graph is captured
+LOCK = threading.RLock()  # held while a pool changes, and while a graph is captured
 
 
 class DecodeGraph:
@@ -103,7 +103,8 @@ class DecodeGraph:
                 self._restore(saved)  # repeat the same step: the cache may have only one free slot
         torch.cuda.current_stream().wait_stream(side_stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side_stream, capture_error_mode="thread_local"):  # others may use the GPU
+        # "thread_local": other threads may use the GPU meanwhile
+        with torch.cuda.graph(graph, stream=side_stream, capture_error_mode="thread_local"):
             self._decode_step()
         self._restore(saved)
         self.graph = graph  # now that it is complete: Ctrl-C may have come before

@@ -1,7 +1,4 @@
-"""C files of this package as libraries: compiled at the first use by the system's compiler, and kept in the cache.
-
-Installing Headway builds nothing. Where there is no compiler, callers take another path.
-"""
+"""C files of this package as libraries: compiled at the first use by the system's compiler, and kept in the cache."""
 
 import ctypes
 import hashlib
